@@ -41,7 +41,7 @@ func BenchmarkFirstEpoch(b *testing.B) {
 type epoch struct {
 	r   *Reader
 	obj *recordread.Objects
-	rd  *recordread.Reader
+	rd  *recordread.Direct
 	dec *decode.Decoder
 	rng *rand.Rand
 	out []byte
@@ -50,7 +50,7 @@ type epoch struct {
 func newEpoch(b *testing.B, r *Reader) *epoch {
 	b.Helper()
 	obj := recordread.NewObjects(r, nil)
-	e := &epoch{r: r, obj: obj, rd: recordread.NewReader(r, obj), dec: must(decode.New(decode.Options{})), rng: rand.New(rand.NewPCG(1, 1))}
+	e := &epoch{r: r, obj: obj, rd: recordread.NewDirect(r, obj), dec: must(decode.New(decode.Options{})), rng: rand.New(rand.NewPCG(1, 1))}
 	e.read(b, true) // all is in memory, and the index is known
 	return e
 }

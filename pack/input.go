@@ -360,7 +360,7 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 // read reads one record. Memory needed in addition to the admitted size is added to n.
 func (in *sourceInput) read(ctx context.Context, i int64, w *worker, j *job, n *needs) (*driver.Record, error) {
 	if w.reader == nil {
-		w.reader = recordread.NewReader(in.s, in.obj)
+		w.reader = recordread.NewDirect(in.s, in.obj)
 	}
 	size := min(in.sizes[i], maxRecordBytes)
 	if err := j.share.toRead(ctx, size); err != nil {

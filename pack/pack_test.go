@@ -139,7 +139,7 @@ func load(t testing.TB, s driver.Source, ids ...int64) []driver.Record {
 	t.Helper()
 	obj := recordread.NewObjects(s, nil)
 	defer obj.Close()
-	recs, err := recordread.NewReader(s, obj).Read(t.Context(), ids)
+	recs, err := recordread.NewDirect(s, obj).Read(t.Context(), ids)
 	if err != nil {
 		t.Fatal(err)
 	}

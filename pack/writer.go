@@ -91,7 +91,7 @@ func (m *memory) trim(kept int64) {
 type worker struct {
 	opt    *Options
 	enc    encoder
-	reader *recordread.Reader
+	reader *recordread.Direct
 	kept   int64 // total size of the reused buffers
 }
 

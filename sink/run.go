@@ -229,7 +229,7 @@ func (a *arena) reset() {
 
 // worker holds the state of one reading goroutine.
 type worker struct {
-	reader *recordread.Reader
+	reader *recordread.Direct
 	extras *pack.Extras
 }
 
@@ -272,7 +272,7 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 			return c.located(ctx, q)
 		},
 		Worker: func() (func(context.Context, *group) error, func(), error) {
-			w, end := &worker{reader: recordread.NewReader(c.src, c.obj)}, func() {}
+			w, end := &worker{reader: recordread.NewDirect(c.src, c.obj)}, func() {}
 			w.reader.Want = c.want
 			if c.extras {
 				w.extras = c.pack.Extras()

@@ -13,8 +13,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/internal/source/formattest"
+	"github.com/stokerdata/stoker/internal/source/formattest/arrowtest"
+	"github.com/stokerdata/stoker/internal/source/formattest/cifartest"
+	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
 	"github.com/stokerdata/stoker/internal/video/videotest"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/sink"
@@ -29,6 +34,7 @@ const (
 	anyBytes      = "any bytes are a file: a shorter one is another record"
 	noPixels      = "its images are not real ones"
 	noLabels      = "a file of labels without lines means no objects"
+	mayMiss       = "names of classes may be missing"
 	openEnd       = "the format does not say where a file ends"
 	fromManifest  = "the fingerprint is that of the manifest, which has the checksums of the shards"
 	otherPictures = "a pack stores frames of video as other pictures"
@@ -109,7 +115,7 @@ var table = append([]row{
 				"t10k-images-idx3-ubyte.gz": formattest.Gzip(formattest.IDX(8, 12, 9, 7)), "t10k-labels-idx1-ubyte.gz": formattest.Gzip(formattest.IDXLabels(12, 10)),
 			})
 		}, query: "?split=train", len: 20, want: func(_ testing.TB, id int64) values {
-			return values{"image": sum(formattest.IDX(8, 20, 9, 7)[16+63*id:][:63]), "label": fmt.Sprint(id % 10)}
+			return values{"image": sinktest.Sum(formattest.IDX(8, 20, 9, 7)[16+63*id:][:63]), "label": fmt.Sprint(id % 10)}
 		},
 		splits: map[string]int64{"train": 20, "test": 12}, not: whole(""),
 	},
@@ -119,15 +125,17 @@ var table = append([]row{
 	},
 	{
 		name: "cifar", fields: "image:image[] label:label[]", write: func(t testing.TB) string {
-			return drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": cifar(0, 12), "data_batch_2.bin": cifar(12, 8), "test_batch.bin": cifar(0, 5)})
+			return drivertest.Folder(t, map[string][]byte{
+				"data_batch_1.bin": cifartest.Flat(0, 12, false), "data_batch_2.bin": cifartest.Flat(12, 8, false), "test_batch.bin": cifartest.Flat(0, 5, false),
+			})
 		}, query: "?split=train", len: 20, want: func(_ testing.TB, id int64) values { return values{"label": fmt.Sprint(id % 10)} },
 		splits: map[string]int64{"train": 20, "test": 5}, not: whole(""),
 	},
 	{
 		name: "stl10", fields: "image:image[] label:label[]", write: formattest.STL, len: 22, want: func(_ testing.TB, id int64) values {
-			return values{"image": sum(formattest.STLRow(int(id))), "label": strings.Split(formattest.STLClasses, "\n")[id%10]}
+			return values{"image": sinktest.Sum(formattest.STLRow(int(id))), "label": strings.Split(formattest.STLClasses, "\n")[id%10]}
 		},
-		cut: map[string]string{"class_names.txt": "names of classes may be missing"}, not: whole(""),
+		cut: map[string]string{"class_names.txt": mayMiss}, not: whole(""),
 	},
 	{
 		name: "stl10/splits", fields: "image:image[] label:label[]", write: func(t testing.TB) string {
@@ -137,9 +145,9 @@ var table = append([]row{
 			return dir
 		}, query: "?split=test", len: 4, splits: map[string]int64{"train": 22, "test": 4},
 		want: func(_ testing.TB, id int64) values {
-			return values{"image": sum(formattest.STLRow(int(id))), "label": strings.Split(formattest.STLClasses, "\n")[id%10]}
+			return values{"image": sinktest.Sum(formattest.STLRow(int(id))), "label": strings.Split(formattest.STLClasses, "\n")[id%10]}
 		},
-		cut: map[string]string{"class_names.txt": "names of classes may be missing"}, not: whole(""),
+		cut: map[string]string{"class_names.txt": mayMiss}, not: whole(""),
 	},
 	{
 		name: "mat", fields: "image:image[] label:label[]", write: func(t testing.TB) string {
@@ -149,7 +157,7 @@ var table = append([]row{
 			})
 		}, query: "?split=train", len: 22, splits: map[string]int64{"train": 22, "test": 10},
 		want: func(_ testing.TB, id int64) values {
-			return values{"image": sum(formattest.MATRow(int(id))), "label": fmt.Sprint((id + 1) % 10)}
+			return values{"image": sinktest.Sum(formattest.MATRow(int(id))), "label": fmt.Sprint((id + 1) % 10)}
 		}, not: whole(""),
 	},
 	{
@@ -168,7 +176,7 @@ var table = append([]row{
 				drivertest.Put(t, dir, "data/"+name+".parquet", one)
 			}
 			return dir
-		}, query: "?split=test", len: 40, splits: map[string]int64{"train": 80, "test": 40}, not: whole("TestValues of parquetsource"),
+		}, query: "?split=train", len: 80, splits: map[string]int64{"train": 80, "test": 40}, not: whole("TestValues of parquetsource"),
 	},
 	{
 		name: "hdf5/splits", len: 20, fields: "image:array/uint8[4 5 3] label:int[]", write: golden("hdf5source/testdata/splits.h5"), query: "?split=test", splits: map[string]int64{"train": 24, "test": 20},
@@ -194,7 +202,7 @@ var table = append([]row{
 		name: "pairs", fields: "image:image[] mask:mask/uint8[] caption:text[] file:bytes[]", write: pairs, query: "?image=images/*&mask=masks/*_seg.png&caption=texts/*.txt&file:bytes=texts/*.txt", len: 12,
 		want: func(_ testing.TB, id int64) values {
 			text := fmt.Sprintf("text %d", id)
-			return values{"caption": text, "file": sum([]byte(text))}
+			return values{"caption": text, "file": sinktest.Sum([]byte(text))}
 		}, cut: map[string]string{"texts/11.txt": anyBytes}, not: map[string]string{"Found": needsName, "BadFiles": "TestBadFiles of pairsource: a bad file must have partners"},
 	},
 	{
@@ -262,11 +270,11 @@ var table = append([]row{
 	{name: "tsv", fields: "label:text[] int:int[] text:text[] float:float[]", write: converted("tsv:out", numbers...), len: sinktest.Rows, want: like(numbers...), not: whole("")},
 	{name: "jsonl", fields: "label:text[] int:int[] text:text[] float:float[]", write: converted("jsonl:out", numbers...), len: sinktest.Rows, want: like(numbers...), not: whole("")},
 	{
-		name: "files", fields: "data:bytes[]", write: tree(".bin", content), len: 12, want: func(_ testing.TB, id int64) values { return values{"data": sum(content(nil, int(id)))} },
+		name: "files", fields: "data:bytes[]", write: tree(".bin", content), len: 12, want: func(_ testing.TB, id int64) values { return values{"data": sinktest.Sum(content(nil, int(id)))} },
 		bad: &drivertest.BadFiles{Name: "b/zz.bin", Opaque: true}, not: map[string]string{"Found": needsName, "Damaged": anyBytes},
 	},
 	{name: "audio", fields: "audio:audio[] label:label[]", write: tree(".wav", sound), len: 12, bad: &drivertest.BadFiles{Name: "b/zz.wav", Opaque: true}, want: func(_ testing.TB, id int64) values {
-		return values{"audio": sum(sound(nil, int(id))), "label": class(id)}
+		return values{"audio": sinktest.Sum(sound(nil, int(id))), "label": class(id)}
 	}},
 	{name: "video", len: 11, fields: "frames:frames[3] label:label[]", write: func(t testing.TB) string { return videotest.Folder(t, 6) }, query: "?frames=3&stride=2", not: map[string]string{"Packed": otherPictures, "Damaged": openEnd, "Values": "TestClips of videosource", "BadFiles": "TestBadFiles of videosource"}},
 	{
@@ -294,9 +302,75 @@ func variants() (rows []row) {
 		{Images: pack.ImagesAuto}, {Images: pack.ImagesRaw, ChunkBytes: 64 << 10, ShardBytes: 128 << 10},
 		{Images: pack.ImagesRaw, Resize: pack.Resize{Width: 16, Height: 24}, ChunkBytes: 64 << 10, ShardBytes: 64 << 10},
 	} {
-		write := func(t testing.TB) string { return makePack(t, makeFolder(t, 24), o) }
-		r := add("pack/"+o.Images+o.Resize.String(), "TestPackEqualsFolder", write, "", 24)
+		write := func(t testing.TB) string { return makePack(t, makeFolder(t, 100), o) }
+		r := add("pack/"+o.Images+o.Resize.String(), "TestPackEqualsFolder", write, "", 100)
 		r.not["Changed"], r.not["Packed"] = fromManifest, "a pack of pixels has other files"
+	}
+	others := "TestValues of parquetsource"
+	for _, name := range []string{"snappy", "stored", "gzip", "zstd", "lz4", "pieces", "delta", "polars"} {
+		add("parquet/"+name, others, golden("parquetsource/testdata/"+name+".parquet"), "", 40)
+	}
+	const otherKinds = "?l:int=label&s:float=small&t:tokens=ids&m:multilabel=ids&g:ragged=grid&*"
+	add("parquet/kinds", others, golden("parquetsource/testdata/pieces.parquet"), otherKinds+"&raw:bytes=image", 40)
+	others = "TestValues of arrowsource"
+	add("arrow/saved", others, arrowtest.Saved, "", 41)
+	add("arrow/kinds", others, arrowtest.Saved, otherKinds, 41)
+	add("arrow/file", others, arrowFile(false), "", 44)
+	add("arrow/zstd", others, arrowFile(false, ipc.WithZstd()), "", 44)
+	add("arrow/lz4", others, arrowFile(true, ipc.WithLZ4()), "", 44)
+	for _, name := range []string{"10 binary", "100 binary"} {
+		r := add("cifar/"+name, "TestRecords of cifarsource", func(t testing.TB) string { return cifartest.Folders(t)[name] }, "", 25)
+		r.cut = map[string]string{"batches.meta.txt": mayMiss, "coarse_label_names.txt": mayMiss, "fine_label_names.txt": mayMiss}
+	}
+	for _, of := range []string{"10", "100"} {
+		for _, how := range []string{"0 of Python 2", "2 of Python 2", "0 of Python 3", "2 of Python 3", "3 of Python 3"} {
+			name := of + " protocol " + how
+			add("cifar/"+name, "TestRecords of cifarsource", func(t testing.TB) string { return cifartest.Folders(t)[name] }, "", 25)
+		}
+	}
+	for i, kind := range []byte{8, 9, 11, 12, 13, 14} {
+		for k, shape := range [][]int{{25}, {25, 3}, {25, 2, 3, 2}} {
+			name := fmt.Sprintf("idx/%d axes of type %d", len(shape), kind)
+			add(name, "TestArrays of idxsource", func(t testing.TB) string {
+				if b := formattest.IDX(kind, shape...); (i+k)%2 == 0 {
+					return file(t, "x.idx", b)
+				} else {
+					return file(t, "x.idx.gz", formattest.Gzip(b))
+				}
+			}, "", 25)
+		}
+	}
+	add("npz/deflated columns", "TestLayouts of npzsource", func(t testing.TB) string {
+		columns := []formattest.Member{{Name: "image.npy", Body: npy.AppendHeader(nil, driver.Uint8, []int64{25, 6, 5})}, {Name: "label.npy", Body: npy.AppendHeader(nil, driver.Int32, []int64{25})}}
+		for i, n := range []int{750, 100} {
+			for k := range n {
+				columns[i].Body = append(columns[i].Body, byte(k+i))
+			}
+		}
+		return file(t, "set.npz", formattest.Zip(t, zip.Deflate, columns...))
+	}, "", 25).checked = true
+	for name, method := range map[string]uint16{"second": zip.Store, "third": zip.Deflate} {
+		add("zarr/zip of "+name, "TestZip of zarrsource", func(t testing.TB) string {
+			dir, members := "../internal/source/zarrsource/testdata/"+name+".zarr", []formattest.Member(nil)
+			for _, f := range files(t, dir) {
+				members = append(members, formattest.Member{Name: f, Body: must(os.ReadFile(filepath.Join(dir, f)))})
+			}
+			return file(t, "data.zip", formattest.Zip(t, method, members...))
+		}, "", 24)
+	}
+	add("hdf5/named pairs", "TestNamedPairs of hdf5source", golden("hdf5source/testdata/pairs_latest.h5"), "?x=events.x@starts&text:text=words&tokens:tokens=tokens_values", 30)
+	several := add("hdf5/several", "", twice("hdf5source/testdata/pairs_earliest.h5", "a.h5", "b.hdf5"), "", 60)
+	several.want = func(_ testing.TB, id int64) values { return values{"label": fmt.Sprint(id % 30 % 10)} }
+	add("hdf5/several layouts", "TestSeveralFiles of hdf5source", twice("hdf5source/testdata/layouts_latest.h5", "a.h5", "b.hdf5"), "?rows&growing_both&one_chunk_gzip", 60)
+	add("shar/parts", "TestValues of sharsource", func(t testing.TB) string {
+		dir := golden("sharsource/testdata/whole")(t)
+		for _, name := range files(t, "../internal/source/sharsource/testdata/parts") { // other cuts of the same values
+			drivertest.Put(t, dir, name, must(os.ReadFile("../internal/source/sharsource/testdata/parts/"+name)))
+		}
+		return dir
+	}, "", 22)
+	for _, query := range []string{"text&raw:bytes=recording&recording&speaker:label=speaker", "target", "id"} {
+		add("shar/?"+query, "TestValues of sharsource", golden("sharsource/testdata/whole"), "?"+query, 22)
 	}
 	add("npy/numbers", "TestRows of npysource", func(t testing.TB) string {
 		return file(t, "x.npy", append(npy.AppendHeader(nil, driver.Uint16, []int64{300}), make([]byte, 600)...))
@@ -320,9 +394,15 @@ func variants() (rows []row) {
 	add("zarr/array", "TestArrays of zarrsource", golden("zarrsource/testdata/third.zarr/shards_plain"), "", 24)
 	r := add("tar/shards", "TestSamples of tarsource", func(t testing.TB) string { return formattest.TarShards(t, 2) }, "", 20)
 	r.not["Packed"], r.not["Loaded"] = noPixels, noPixels
+	r = add("tar/compressed", "TestOrderedRecords of tarsource", func(t testing.TB) string { return formattest.Compressed(t, formattest.TarShards(t, 5)) }, "", 50)
+	r.not["Packed"], r.not["Loaded"] = noPixels, noPixels
 	for _, name := range []string{"examples.tfrecord", "examples.tfrecord.gz", "sequences.tfrecord"} {
 		add("tfrecord/"+name, "TestExamples of tfrecordsource", golden("tfrecordsource/testdata/"+name), "", 24).checked = true
 	}
+	const chosen = "?image=image/encoded&label:label=image/class/text&n:int=image/class/label&tokens:tokens&pair:ragged&raw:bytes&again:bytes=raw&score&box:array&*"
+	add("tfrecord/chosen", "TestExamples of tfrecordsource", golden("tfrecordsource/testdata/examples.tfrecord"), chosen, 24).checked = true
+	add("tfrecord/sizes", "TestRecords of tfrecordsource", tfrecords, "", 60).checked = true
+	add("tfrecord/compressed", "TestOrderedRecords of tfrecordsource", func(t testing.TB) string { return formattest.Compressed(t, tfrecords(t)) }, "", 60).checked = true
 	add("stl10/unlabeled", "TestRecords of stlsource", func(t testing.TB) string {
 		return drivertest.Folder(t, map[string][]byte{"unlabeled_X.bin": formattest.STLPictures(20)})
 	}, "", 20)
@@ -450,6 +530,42 @@ func beton(t testing.TB) string {
 	return file(t, "all.beton", must(io.ReadAll(z)))
 }
 
+// twice returns a folder with a file under two names.
+func twice(path string, names ...string) func(t testing.TB) string {
+	return func(t testing.TB) string {
+		dir := t.TempDir()
+		for _, name := range names {
+			drivertest.Put(t, dir, name, must(os.ReadFile(filepath.Join("../internal/source", path))))
+		}
+		return dir
+	}
+}
+
+// arrowFile writes a file or a stream of Arrow with the library of the Arrow project.
+func arrowFile(stream bool, how ...ipc.Option) func(t testing.TB) string {
+	return func(t testing.TB) string {
+		return file(t, "x.arrow", arrowtest.Table(t, stream, arrowtest.Fields, "", []string{arrowtest.Rows(0, 30), arrowtest.Rows(30, 44)}, how...))
+	}
+}
+
+// tfrecords writes five files of records of many sizes.
+func tfrecords(t testing.TB) string {
+	const piece = 256 << 10
+	dir := t.TempDir()
+	for f := range 5 {
+		var b []byte
+		for i, size := range []int{0, 1, 100, 40_000, 5, piece - 1, piece, piece + 1, 3*piece + 7, 0, 12, 70_000} {
+			body := make([]byte, size)
+			for k := range body {
+				body[k] = byte(k*k/7 + 31*i + f)
+			}
+			b = tfrecordsource.AppendRecord(b, body)
+		}
+		drivertest.Put(t, dir, fmt.Sprintf("train.tfrecord-%05d-of-00005", f), b)
+	}
+	return dir
+}
+
 // gzipped compresses the file that another function writes.
 func gzipped(write func(t testing.TB) string) func(t testing.TB) string {
 	return func(t testing.TB) string {
@@ -480,7 +596,7 @@ func sound(_ testing.TB, i int) []byte {
 func photo(t testing.TB, i int) []byte { return formattest.Photo(t, 20+i%7, 16, i) }
 
 func photos(t testing.TB, id int64) values {
-	return values{"image": sum(photo(t, int(id))), "label": class(id)}
+	return values{"image": sinktest.Sum(photo(t, int(id))), "label": class(id)}
 }
 
 // tree writes 12 files in three folders.
@@ -527,14 +643,6 @@ func zipped(method uint16) func(t testing.TB) string {
 		}
 		return file(t, "x.zip", formattest.Zip(t, method, members...))
 	}
-}
-
-// cifar returns records of CIFAR-10.
-func cifar(from, n int) (b []byte) {
-	for i := range n {
-		b = append(append(b, byte((from+i)%10)), bytes.Repeat([]byte{byte(from + i)}, 3072)...)
-	}
-	return b
 }
 
 // list returns numbers as text does.

@@ -2,10 +2,8 @@ package source_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"html"
 	"io"
 	"io/fs"
@@ -23,7 +21,6 @@ import (
 	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/wrap/clips"
 	"github.com/stokerdata/stoker/internal/store/localstore"
-	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/sink/sinktest"
 	"github.com/stokerdata/stoker/source"
@@ -44,7 +41,7 @@ type row struct {
 	// len is the number of records, fields are the fields as drivertest.Fields returns them, "" for a variant.
 	len    int64
 	fields string
-	// want returns values of a record, as text returns them.
+	// want returns values of a record, as sinktest.Text returns them.
 	want func(t testing.TB, id int64) values
 	// checked is set if checksums cover all bytes of a record.
 	checked bool
@@ -75,6 +72,7 @@ var statements = []struct {
 }{
 	{"Records", (*dataset).records},
 	{"Contract", func(d *dataset, t *testing.T) { drivertest.Run(t, opener(d.url())) }},
+	{"Uncached", (*dataset).uncached},
 	{"Faults", func(d *dataset, t *testing.T) { drivertest.Faults(t, d.store(), d.checked, d.openAt) }},
 	{"BadFiles", (*dataset).badFiles},
 	{"Damaged", (*dataset).damaged},
@@ -181,63 +179,6 @@ func (d *dataset) openAt(ctx context.Context, st store.Store) (driver.Source, er
 	return d.format.Open(ctx, r)
 }
 
-// text returns a value as text. It is the same for a number of any type, and for a name as text or as a class.
-func text(f *driver.Field, v *driver.Value) string {
-	switch f.Kind {
-	case driver.KindLabel:
-		if v.Int >= 0 && v.Int < int64(len(f.Classes)) {
-			return f.Classes[v.Int]
-		}
-		return fmt.Sprint(v.Int)
-	case driver.KindInt:
-		return fmt.Sprint(v.Int)
-	case driver.KindFloat:
-		return fmt.Sprint(v.Float)
-	case driver.KindText:
-		return string(v.Bytes)
-	case driver.KindJSON:
-		var x any
-		if json.Unmarshal(v.Bytes, &x) != nil {
-			return "invalid JSON"
-		}
-		b, _ := json.Marshal(x)
-		return string(b)
-	case driver.KindFrames:
-		var c video.Clip
-		if err := c.Parse(v.Bytes); err != nil {
-			return err.Error()
-		}
-		out := ""
-		for _, at := range c.Frames {
-			out += sum(c.Packets[at].Data) + " "
-		}
-		return out
-	case driver.KindMask: // a pack has runs instead of pixels
-		return sum([]byte(sinktest.File(f, v)))
-	case driver.KindImage, driver.KindMasks, driver.KindAudio, driver.KindBytes:
-		return sum(v.Bytes)
-	}
-	t := f.DType
-	if f.Kind == driver.KindMultiLabel {
-		t = driver.Int64
-	}
-	unit := t.Size()
-	if len(v.Bytes) > 64*unit {
-		return fmt.Sprintf("%d of %s: %s", len(v.Bytes)/unit, t, sum(v.Bytes))
-	}
-	all := []string{}
-	for at := 0; at < len(v.Bytes); at += unit {
-		all = append(all, fmt.Sprint(float32(t.Type().Float(v.Bytes[at:]))))
-	}
-	if len(all) == 1 && len(f.Shape) == 0 && f.Kind == driver.KindArray {
-		return all[0]
-	}
-	return "[" + strings.Join(all, " ") + "]"
-}
-
-// sum is short for the content of a file.
-func sum(b []byte) string { return fmt.Sprintf("%d bytes %08x", len(b), crc32.ChecksumIEEE(b)) }
-
 // texts returns the values of a record, or its error.
 func texts(s driver.Source, r *driver.Record) []string {
 	if r.Err != nil {
@@ -245,7 +186,7 @@ func texts(s driver.Source, r *driver.Record) []string {
 	}
 	var all []string
 	for i := range s.Info().Fields {
-		all = append(all, text(&s.Info().Fields[i], &r.Values[i]))
+		all = append(all, sinktest.Text(&s.Info().Fields[i], &r.Values[i]))
 	}
 	return all
 }
@@ -270,6 +211,19 @@ func open(t testing.TB, url string) driver.Source {
 
 // clean returns the values of all records of the dataset.
 func (d *dataset) clean(t testing.TB) [][]string { return all(t, open(t, d.url())) }
+
+// uncached tests the contract again, of a source that caches decompressed data, without that cache.
+func (d *dataset) uncached(t *testing.T) {
+	if _, ok := driver.As[driver.Cacher](open(t, d.url())); !ok {
+		return
+	}
+	drivertest.Run(t, func(t testing.TB) driver.Source {
+		s := opener(d.url())(t)
+		c, _ := driver.As[driver.Cacher](s)
+		c.Keep(0)
+		return s
+	})
+}
 
 // records checks that the path is recognised, and that the records are the known ones, in order, each once.
 func (d *dataset) records(t *testing.T) {

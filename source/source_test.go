@@ -59,20 +59,6 @@ func makePack(t testing.TB, dir string, opt *pack.Options) string {
 	return out
 }
 
-func TestFolderConformance(t *testing.T) { drivertest.Run(t, opener(makeFolder(t, 100))) }
-
-func TestPackConformance(t *testing.T) {
-	dir := makeFolder(t, 100)
-	for _, opt := range []*pack.Options{
-		{Images: pack.ImagesKeep},
-		{Images: pack.ImagesAuto},
-		{Images: pack.ImagesRaw, Resize: pack.Resize{Width: 16, Height: 24}, ChunkBytes: 64 << 10, ShardBytes: 64 << 10},
-		{Images: pack.ImagesRaw, ChunkBytes: 64 << 10, ShardBytes: 128 << 10},
-	} {
-		t.Run(opt.Images+opt.Resize.String(), func(t *testing.T) { drivertest.Run(t, opener(makePack(t, dir, opt))) })
-	}
-}
-
 func BenchmarkFolder(b *testing.B) { drivertest.Bench(b, opener(makeFolder(b, 200))) }
 
 func BenchmarkPack(b *testing.B) {

@@ -454,7 +454,7 @@ func (app *App) warm(src driver.Source) error {
 	errs := make([]error, runtime.GOMAXPROCS(0))
 	for w := range errs {
 		wg.Go(func() {
-			r := recordread.NewReader(src, obj)
+			r := recordread.NewDirect(src, obj)
 			ids := make([]int64, 0, group)
 			for errs[w] == nil {
 				lo := next.Add(group) - group

@@ -77,7 +77,7 @@ func Listen(ctx context.Context, src driver.Source, field int) (h Heard, err err
 			err = cerr
 		}
 	}()
-	r := recordread.NewReader(src, obj)
+	r := recordread.NewDirect(src, obj)
 	r.Want = make([]bool, len(info.Fields))
 	r.Want[field] = true
 	for i := range min(info.Len, listenTo) {

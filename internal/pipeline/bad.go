@@ -369,7 +369,7 @@ func (p *Pipeline) nextGood(epoch int64, t *trouble) (id int64, ok bool) {
 // substitutes reads the records that take the place of bad ones, from a source that is read in order.
 type substitutes struct {
 	mu     sync.Mutex
-	reader *recordread.Reader
+	reader *recordread.Direct
 	mem    *arena.Bump
 	bad    [2]int64 // records known to be bad
 }

@@ -134,7 +134,7 @@ func BenchmarkDecodeOnly(b *testing.B) {
 		for i := range int64(p.memory.groupRows) {
 			ids = append(ids, lo+i)
 		}
-		recs, err := recordread.NewReader(p.src, p.objects).Read(b.Context(), ids)
+		recs, err := recordread.NewDirect(p.src, p.objects).Read(b.Context(), ids)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -151,7 +151,7 @@ type prober struct {
 	mu    sync.Mutex
 	begun time.Time // of the last test
 	fails bool
-	read  *recordread.Reader
+	read  *recordread.Direct
 }
 
 // allFail reports whether other records fail as well as record id, whose failure was seen at a given time. If there are
@@ -164,7 +164,7 @@ func (p *Pipeline) allFail(b *batch, id int64, at time.Time) bool {
 		return t.fails
 	}
 	if t.read == nil { // a cache would answer although the store fails
-		t.read = recordread.NewReader(p.src, p.faults.uncached.get(p))
+		t.read = recordread.NewDirect(p.src, p.faults.uncached.get(p))
 		t.read.Want = p.arrays.set.Fields()
 	}
 	begun, fails := time.Now(), p.probe(b, id)

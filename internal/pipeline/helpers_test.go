@@ -170,7 +170,7 @@ func checkRaw(t *testing.T, p *Pipeline, ev Event, src driver.Source) {
 		id := int64(binary.LittleEndian.Uint64(slot[arrays[2].Offset+int64(i)*8:]))
 		label := int64(binary.LittleEndian.Uint64(slot[arrays[1].Offset+int64(i)*8:]))
 		obj := recordread.NewObjects(src, nil)
-		recs, err := recordread.NewReader(src, obj).Read(t.Context(), []int64{id})
+		recs, err := recordread.NewDirect(src, obj).Read(t.Context(), []int64{id})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -257,7 +257,7 @@ func (p *Pipeline) openReads(ctx context.Context, plan *budget.Plan, threads int
 	p.alone.most, p.alone.mem = plan.Alone, arena.NewBump(arena.NewBudget(plan.Alone), arena.PurposeRead)
 	subs := &p.faults.substitutes
 	subs.mem = arena.NewBump(arena.NewBudget(plan.Substitute), arena.PurposeRead)
-	subs.reader = recordread.NewReader(p.src, p.objects)
+	subs.reader = recordread.NewDirect(p.src, p.objects)
 	subs.reader.Alloc, subs.reader.Want = subs.mem.Alloc, p.arrays.set.Fields()
 	return nil
 }

@@ -126,7 +126,7 @@ func (w *worker) repair(b *batch, row int, id int64, cause error) error {
 // again builds the row of a record that is read from other objects than usual.
 func (w *worker) again(b *batch, row int, id int64, src driver.Source, objects *recordread.Objects) error {
 	p := w.p
-	rd := recordread.NewReader(src, objects)
+	rd := recordread.NewDirect(src, objects)
 	rd.Want, rd.Unproven = p.fieldsOf(id), true
 	ids := [1]int64{p.askedIn(b, row, p.number(id))}
 	recs, err := rd.Read(b.stream.ctx, ids[:])

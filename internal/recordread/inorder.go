@@ -61,7 +61,7 @@ func All(ctx context.Context, src driver.Sequential, obj *Objects, from, to int6
 
 // inOrder reads the records of the group from a source that yields them in order. It goes through the source once, from
 // the first of them to the last. That suits few records, or many consecutive ones.
-func (r *Reader) inOrder(ctx context.Context, src driver.Sequential) error {
+func (r *Direct) inOrder(ctx context.Context, src driver.Sequential) error {
 	g, info := &r.g, src.Info()
 	var sorted []int // places in the group
 	for k, id := range g.IDs {
@@ -117,7 +117,7 @@ func (r *Reader) inOrder(ctx context.Context, src driver.Sequential) error {
 
 // Good reads the first good record among n records from an id on, for a source that yields them in order. If none is
 // good, it returns the error of the last one.
-func (r *Reader) Good(ctx context.Context, id, n int64) ([]driver.Record, error) {
+func (r *Direct) Good(ctx context.Context, id, n int64) ([]driver.Record, error) {
 	src := r.seq
 	if src == nil || n < 1 {
 		return nil, fmt.Errorf("internal error: %d records of %s in order", n, r.src.Info().Format)

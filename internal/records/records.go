@@ -311,7 +311,7 @@ func (s *Server) read(ctx context.Context, o *opened, ids []int64, m *memory) (*
 			return err
 		}
 		defer s.release(d)
-		reader := recordread.NewReader(o.src, o.obj)
+		reader := recordread.NewDirect(o.src, o.obj)
 		var at int64 // of the value
 		alloc := func(n int64) (b []byte, err error) {
 			b, at, err = m.alloc(n)

@@ -134,7 +134,7 @@ func (s *Survey) records(ctx context.Context, path string, src driver.Source) er
 	codecs := map[string]int{}
 	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	reader := recordread.NewReader(src, obj)
+	reader := recordread.NewDirect(src, obj)
 	reader.Alloc = alloc
 	for i := range min(sampled, info.Len) {
 		if total > maxSample {

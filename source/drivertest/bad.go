@@ -125,46 +125,52 @@ func (b BadFiles) Run(t *testing.T) {
 			}
 		})
 	}
-	t.Run("all", func(t *testing.T) {
-		dir := t.TempDir()
-		for i, name := range []string{b.Name, strings.TrimSuffix(b.Name, path.Ext(b.Name)) + "z" + path.Ext(b.Name)} {
-			p := filepath.Join(dir, name)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.Symlink("nowhere", p)); err != nil {
-				t.Fatal(err)
-			}
-			s, err := b.Open(t.Context(), localstore.New(dir))
-			if err == nil {
-				s.Close()
-			}
-			if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, b.Name)) {
-				t.Errorf("%d files: %v", i+1, err)
-			}
-		}
-	})
-	t.Run("a closed folder", func(t *testing.T) {
-		dir := Copied(t, b.Folder)
-		closed := path.Join(path.Dir(b.Name), "locked")
-		Put(t, dir, path.Join(closed, base), b.Content)
-		st := faulttest.New(localstore.New(dir), 1, faulttest.Error(syscall.EACCES).On(faulttest.List).Named("locked"))
-		s, err := b.Open(t.Context(), st)
-		if err != nil {
+	t.Run("all", b.all)
+	t.Run("a closed folder", func(t *testing.T) { b.closed(t, len(clean)) })
+}
+
+// all checks that opening fails if all files are bad, and names the first one.
+func (b BadFiles) all(t *testing.T) {
+	dir := t.TempDir()
+	for i, name := range []string{b.Name, strings.TrimSuffix(b.Name, path.Ext(b.Name)) + "z" + path.Ext(b.Name)} {
+		p := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.Symlink("nowhere", p)); err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
-		if sk, ok := s.(driver.Skipper); ok && slices.ContainsFunc(sk.Skipped(), func(l driver.Skipped) bool { return l.Path == closed+"/" && !l.Beside }) {
-			return
+		s, err := b.Open(t.Context(), localstore.New(dir))
+		if err == nil {
+			s.Close()
 		}
-		got := b.read(t, st, closed, false)
-		bad := 0
-		for _, r := range got {
-			if r.err != nil {
-				bad++
-			}
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, b.Name)) {
+			t.Errorf("%d files: %v", i+1, err)
 		}
-		if bad != 1 || len(got) != len(clean)+1 {
-			t.Errorf("%d records, %d bad", len(got), bad)
+	}
+}
+
+// closed checks a folder that cannot be read next to the good files.
+func (b BadFiles) closed(t *testing.T, clean int) {
+	dir := Copied(t, b.Folder)
+	closed := path.Join(path.Dir(b.Name), "locked")
+	Put(t, dir, path.Join(closed, path.Base(b.Name)), b.Content)
+	st := faulttest.New(localstore.New(dir), 1, faulttest.Error(syscall.EACCES).On(faulttest.List).Named("locked"))
+	s, err := b.Open(t.Context(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if sk, ok := s.(driver.Skipper); ok && slices.ContainsFunc(sk.Skipped(), func(l driver.Skipped) bool { return l.Path == closed+"/" && !l.Beside }) {
+		return
+	}
+	got := b.read(t, st, closed, false)
+	bad := 0
+	for _, r := range got {
+		if r.err != nil {
+			bad++
 		}
-	})
+	}
+	if bad != 1 || len(got) != clean+1 {
+		t.Errorf("%d records, %d bad", len(got), bad)
+	}
 }
 
 // result is the outcome of reading a record.
@@ -191,7 +197,7 @@ func (b BadFiles) read(t *testing.T, st store.Store, bad string, late bool) []re
 	case bad != "" && (info.BadFiles != 1 || len(info.Bad) != 1 || strings.TrimSuffix(info.Bad[0].Path, "/") != bad || info.Bad[0].Reason == "" || strings.Contains(info.Bad[0].Reason, st.Path(""))):
 		t.Errorf("%d files are bad: %v, want %s", info.BadFiles, info.Bad, bad)
 	}
-	r := recordread.NewReader(s, o.obj)
+	r := recordread.NewDirect(s, o.obj)
 	var all []result
 	for id := range info.Len {
 		recs, err := r.Read(t.Context(), []int64{id})

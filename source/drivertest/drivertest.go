@@ -130,7 +130,7 @@ func (o *opened) Close() error {
 func (o *opened) Read(ctx context.Context, ids []int64, b *buffer) error {
 	r := b.reader
 	if r == nil {
-		r = recordread.NewReader(o.Source, o.obj)
+		r = recordread.NewDirect(o.Source, o.obj)
 		b.reader = r
 	}
 	r.Alloc, r.Place = b.alloc, b.Place
@@ -144,7 +144,7 @@ func Records(t testing.TB, s driver.Source, ids ...int64) []driver.Record {
 	t.Helper()
 	obj := recordread.NewObjects(s, &retry.Options{Attempts: 1})
 	t.Cleanup(func() { obj.Close() })
-	recs, err := recordread.NewReader(s, obj).Read(t.Context(), ids)
+	recs, err := recordread.NewDirect(s, obj).Read(t.Context(), ids)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ type buffer struct {
 	Records []driver.Record
 	Place   func(k, field int, n int64) []byte
 
-	reader *recordread.Reader
+	reader *recordread.Direct
 	arena  []byte
 	blocks [][]byte
 	reuse  bool

@@ -166,7 +166,7 @@ func (f *faults) read(t *testing.T, ctx context.Context, s driver.Source, on *at
 	defer obj.Close()
 	b := newBuffer(false)
 	b.budget = f.memory
-	r := recordread.NewReader(s, obj)
+	r := recordread.NewDirect(s, obj)
 	r.Alloc = b.alloc
 	on.Store(true)
 	defer on.Store(false)

@@ -29,7 +29,7 @@ func TestNarrow(t *testing.T) {
 	if got := strings.Join(types, " "); got != "n:array/uint8[] f:array/uint16[] list:ragged/uint8[] pair:array/uint8[2]" {
 		t.Error(got)
 	}
-	r := recordread.NewReader(s, recordread.NewObjects(s, nil))
+	r := recordread.NewDirect(s, recordread.NewObjects(s, nil))
 	for id, want := range []string{"[[1] [2 0] [1] [1 2]]", "[[255] [7 0] [1 255 3] [0 4]]", `field "n": 256 does not fit into uint8`, "field"} {
 		recs, err := r.Read(t.Context(), []int64{int64(id)})
 		if err != nil {

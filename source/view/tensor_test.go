@@ -41,7 +41,7 @@ func elements(t testing.TB, s driver.Source, name string) (out [][]float64) {
 	t.Helper()
 	field := slices.IndexFunc(s.Info().Fields, func(f driver.Field) bool { return f.Name == name })
 	f := s.Info().Fields[field]
-	r := recordread.NewReader(s, recordread.NewObjects(s, nil))
+	r := recordread.NewDirect(s, recordread.NewObjects(s, nil))
 	for id := range s.Info().Len {
 		recs, err := r.Read(t.Context(), []int64{id})
 		if err != nil || recs[0].Err != nil {

@@ -70,7 +70,7 @@ func open(t testing.TB, src driver.Source, spec view.Spec) driver.Source {
 // ints reads a field of all records.
 func ints(t testing.TB, s driver.Source, field int) (out []int64) {
 	t.Helper()
-	r := recordread.NewReader(s, recordread.NewObjects(s, nil))
+	r := recordread.NewDirect(s, recordread.NewObjects(s, nil))
 	for id := range s.Info().Len {
 		recs, err := r.Read(t.Context(), []int64{id})
 		if err != nil || recs[0].Err != nil {

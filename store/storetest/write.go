@@ -104,6 +104,31 @@ func (s Suite) write(t *testing.T) {
 	}
 }
 
+// locked checks that an upload that is being written can be neither continued nor begun.
+func (s Suite) locked(t *testing.T, st store.Store, name string) {
+	t.Helper()
+	other, ctx := st, t.Context()
+	if s.Again != nil {
+		other = s.Again(t, st)
+	}
+	if or, ok := store.As[store.Resumer](other); ok {
+		if q, err := or.Resume(ctx, name); !errors.Is(err, store.ErrLocked) {
+			t.Errorf("resumed twice: error is %v", err)
+			if err == nil {
+				_ = q.Suspend(ctx)
+			}
+		}
+	}
+	if w, ok := store.As[store.WriteStore](other); ok {
+		if q, err := w.Create(ctx, name); !errors.Is(err, store.ErrLocked) {
+			t.Errorf("created while it is written: error is %v", err)
+			if err == nil {
+				_ = q.Abort()
+			}
+		}
+	}
+}
+
 // resume tests uploads that are continued.
 func (s Suite) resume(t *testing.T) {
 	st, _ := s.open(t)
@@ -137,26 +162,7 @@ func (s Suite) resume(t *testing.T) {
 	if err := p.ReadAt(ctx, make([]byte, 5), 7); !errors.Is(err, store.ErrShort) || !strings.Contains(err.Error(), "bytes 7 to 12") {
 		t.Errorf("reading after its end: error is %v", err)
 	}
-	other := st
-	if s.Again != nil {
-		other = s.Again(t, st)
-	}
-	if or, ok := store.As[store.Resumer](other); ok {
-		if q, err := or.Resume(ctx, "out/x"); !errors.Is(err, store.ErrLocked) {
-			t.Errorf("resumed twice: error is %v", err)
-			if err == nil {
-				_ = q.Suspend(ctx)
-			}
-		}
-	}
-	if w, ok := store.As[store.WriteStore](other); ok {
-		if q, err := w.Create(ctx, "out/x"); !errors.Is(err, store.ErrLocked) {
-			t.Errorf("created while it is written: error is %v", err)
-			if err == nil {
-				_ = q.Abort()
-			}
-		}
-	}
+	s.locked(t, st, "out/x")
 	if err := p.Suspend(ctx); err != nil {
 		t.Fatal(err)
 	}

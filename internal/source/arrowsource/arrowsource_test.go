@@ -3,9 +3,8 @@ package arrowsource
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
+	"encoding/base64"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -13,108 +12,19 @@ import (
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/stokerdata/stoker/internal/source/column"
+	"github.com/stokerdata/stoker/internal/source/formattest/arrowtest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 var (
-	file   = arrow.StructOf(arrow.Field{Name: "bytes", Type: arrow.BinaryTypes.Binary, Nullable: true}, arrow.Field{Name: "path", Type: arrow.BinaryTypes.String, Nullable: true})
-	fields = []arrow.Field{
-		{Name: "image", Type: file},
-		{Name: "label", Type: arrow.PrimitiveTypes.Int64},
-		{Name: "caption", Type: arrow.BinaryTypes.LargeString},
-		{Name: "small", Type: arrow.PrimitiveTypes.Uint8},
-		{Name: "score", Type: arrow.PrimitiveTypes.Float32},
-		{Name: "ok", Type: arrow.FixedWidthTypes.Boolean},
-		{Name: "blob", Type: arrow.BinaryTypes.LargeBinary},
-		{Name: "box", Type: arrow.FixedSizeListOf(4, arrow.PrimitiveTypes.Float32)},
-		{Name: "ids", Type: arrow.ListOf(arrow.PrimitiveTypes.Int32)},
-		{Name: "grid", Type: arrow.LargeListOf(arrow.ListOf(arrow.PrimitiveTypes.Uint16))},
-		{Name: "boxes", Type: arrow.ListOf(arrow.FixedSizeListOf(2, arrow.PrimitiveTypes.Float64))},
-		{Name: "in", Type: arrow.StructOf(arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int16}, arrow.Field{Name: "tags", Type: arrow.ListOf(arrow.PrimitiveTypes.Int64)})},
-	}
-	huggingface = `{"info": {"features": {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog", "eel"], "_type": "ClassLabel"},
-		"in": {"x": {"dtype": "int16", "_type": "Value"}, "tags": {"feature": {"names": ["p", "q"], "_type": "ClassLabel"}, "_type": "List"}}}}}`
-	png, _ = hex.DecodeString("89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a4944415478da63600000000200015d0b2a8e0000000049454e44ae426082")
+	fields, huggingface = arrowtest.Fields, arrowtest.HuggingFace
+	rows, table, saved  = arrowtest.Rows, arrowtest.Table, arrowtest.Saved
 )
-
-// rows returns rows as JSON for arrow-go.
-func rows(from, to int) string {
-	var out []string
-	for i := from; i < to; i++ {
-		ids := strings.TrimSuffix(strings.Repeat(fmt.Sprint(i, ","), i%4), ",")
-		boxes := strings.TrimSuffix(strings.Repeat(fmt.Sprintf("[%d.5, 1],", i), i%3), ",")
-		out = append(out, fmt.Sprintf(`{"image": {"bytes": "%s", "path": "%d.png"}, "label": %d, "caption": "%s", "small": %d, "score": %d.25, "ok": %v, "blob": "AAEC",
-			"box": [%d, 1, 2, 3], "ids": [%s], "grid": [[%d, 1], [2, 3], [4, 5]], "boxes": [%s], "in": {"x": %d, "tags": [1, 0]}}`,
-			b64(png), i, i%3, strings.Repeat("é", i%5), i%256, i, i%2 == 0, i, ids, i, boxes, -i))
-	}
-	return "[" + strings.Join(out, ",") + "]"
-}
-
-func b64(b []byte) string {
-	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-	var out strings.Builder
-	for i := 0; i < len(b); i += 3 {
-		var three [3]byte
-		n := copy(three[:], b[i:])
-		v := uint32(three[0])<<16 | uint32(three[1])<<8 | uint32(three[2])
-		for k := range 4 {
-			if k > n {
-				out.WriteByte('=')
-			} else {
-				out.WriteByte(digits[v>>(18-6*k)&63])
-			}
-		}
-	}
-	return out.String()
-}
-
-// table writes record batches of JSON rows, as a file or a stream.
-func table(t testing.TB, stream bool, fields []arrow.Field, meta string, batches []string, opt ...ipc.Option) []byte {
-	t.Helper()
-	for i := range fields {
-		fields[i].Nullable = true
-	}
-	var md *arrow.Metadata
-	if meta != "" {
-		m := arrow.NewMetadata([]string{"huggingface"}, []string{meta})
-		md = &m
-	}
-	schema := arrow.NewSchema(fields, md)
-	var out bytes.Buffer
-	var w interface {
-		Write(arrow.RecordBatch) error
-		io.Closer
-	}
-	var err error
-	opt = append(opt, ipc.WithSchema(schema))
-	if w = ipc.NewWriter(&out, opt...); !stream {
-		if w, err = ipc.NewFileWriter(&out, opt...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, text := range batches {
-		rec, _, err := array.RecordFromJSON(memory.DefaultAllocator, schema, strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Write(rec); err != nil {
-			t.Fatal(err)
-		}
-		rec.Release()
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
 
 func write(t testing.TB, name string, b []byte) {
 	t.Helper()
@@ -124,17 +34,6 @@ func write(t testing.TB, name string, b []byte) {
 	if err := os.WriteFile(name, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// saved returns a folder in the layout of save_to_disk, with a file that does not belong to it.
-func saved(t testing.TB) string {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "data-00000-of-00002.arrow"), table(t, true, fields, huggingface, []string{rows(0, 7), rows(7, 20)}))
-	write(t, filepath.Join(dir, "data-00001-of-00002.arrow"), table(t, true, fields, huggingface, []string{rows(20, 21), "[]", rows(21, 41)}))
-	write(t, filepath.Join(dir, "cache-0123.arrow"), []byte("of something else"))
-	write(t, filepath.Join(dir, "dataset_info.json"), []byte("{}"))
-	write(t, filepath.Join(dir, "state.json"), []byte(`{"_data_files": [{"filename": "data-00000-of-00002.arrow"}, {"filename": "data-00001-of-00002.arrow"}]}`))
-	return dir
 }
 
 func one(t testing.TB, b []byte) string {
@@ -162,47 +61,6 @@ func open(ctx context.Context, path string, columns ...string) (driver.Source, e
 func opener(path string, columns ...string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
 		return open(ctx, path, columns...)
-	})
-}
-
-func TestConformance(t *testing.T) {
-	t.Run("saved", func(t *testing.T) { drivertest.Run(t, opener(saved(t))) })
-	t.Run("file", func(t *testing.T) {
-		drivertest.Run(t, opener(one(t, table(t, false, fields, "", []string{rows(0, 30), rows(30, 44)}))))
-	})
-	for name, how := range map[string]ipc.Option{"zstd": ipc.WithZstd(), "lz4": ipc.WithLZ4()} {
-		t.Run(name, func(t *testing.T) {
-			drivertest.Run(t, opener(one(t, table(t, name == "lz4", fields, "", []string{rows(0, 30), rows(30, 44)}, how))))
-		})
-		t.Run(name+", nothing kept", func(t *testing.T) {
-			path := one(t, table(t, name == "lz4", fields, "", []string{rows(0, 30), rows(30, 44)}, how))
-			drivertest.Run(t, func(t testing.TB) driver.Source {
-				s := opener(path)(t)
-				s.(driver.Cacher).Keep(0)
-				return s
-			})
-		})
-	}
-	t.Run("other kinds", func(t *testing.T) {
-		drivertest.Run(t, opener(saved(t), "l:int=label", "s:float=small", "t:tokens=ids", "m:multilabel=ids", "g:ragged=grid", "*"))
-	})
-}
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(saved(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, &Options{Threads: 1})
-	})
-	t.Run("zstd", func(t *testing.T) {
-		name := one(t, table(t, false, fields, "", []string{rows(0, 30), rows(30, 44)}, ipc.WithZstd()))
-		drivertest.Faults(t, localstore.New(name), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-			return Open(ctx, "test", st, nil)
-		})
-	})
-	t.Run("file", func(t *testing.T) {
-		name := one(t, table(t, false, fields, "", []string{rows(0, 30), rows(30, 44)}))
-		drivertest.Faults(t, localstore.New(name), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-			return Open(ctx, "test", st, nil)
-		})
 	})
 }
 
@@ -291,7 +149,7 @@ func TestValues(t *testing.T) {
 			[]string{`[{"a": []}]`, `[{"a": [[[1, 2], [3, 4], [5, 6]]]}, {"a": []}, {"a": [[[7, 8], [9, 10], [11, 12]], [[13, 14], [15, 16], [17, 18]]]}]`},
 			"a:ragged/int32[3 2]\n\n1;2;3;4;5;6;\n\n7;8;9;10;11;12;13;14;15;16;17;18;"},
 		"bytes of images": {[]arrow.Field{f("jpg", arrow.BinaryTypes.Binary), f("mask", arrow.BinaryTypes.Binary), f("wav", arrow.BinaryTypes.Binary)}, "", nil,
-			[]string{fmt.Sprintf(`[{"jpg": "%s", "mask": "%s", "wav": "%s"}, {"jpg": "%s", "mask": "%s"}]`, b64(png), b64(png), b64([]byte("RIFF....WAVE")), b64(png), b64(png))},
+			[]string{fmt.Sprintf(`[{"jpg": "%s", "mask": "%s", "wav": "%s"}, {"jpg": "%s", "mask": "%s"}]`, arrowtest.PNG, arrowtest.PNG, base64.StdEncoding.EncodeToString([]byte("RIFF....WAVE")), arrowtest.PNG, arrowtest.PNG)},
 			"jpg:image mask:mask/uint8[] wav:audio\n\"\\x89PNG\\r\\n\\x1a\\n\\x00\\x00\\x00\\r\"|\"\\x89PNG\\r\\n\\x1a\\n\\x00\\x00\\x00\\r\"|\"RIFF....WAVE\"" +
 				"\nerror, row 1 (record batch 0, row 1): column \"wav\": it has no value"},
 		"dates": {[]arrow.Field{f("a", arrow.FixedWidthTypes.Date32), f("b", arrow.FixedWidthTypes.Timestamp_us)}, "", nil, []string{`[{"a": "1970-01-03", "b": "1970-01-01T00:00:01Z"}]`}, "a:int b:int\n2|1000000"},
@@ -313,8 +171,8 @@ func TestValues(t *testing.T) {
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	text := fmt.Sprintf(`[{"image": {"bytes": "%s", "path": "x.png"}, "p": "a.png"}, {"image": {"path": "a.png"}, "p": "b/a.png"}, {"image": {"path": "%s/b/a.png"}},
-		{"image": {"path": "c.png"}, "p": "a.png"}, {"image": null, "p": "a.png"}, {"image": {"path": "../far.png"}, "p": "a.png"}]`, b64(png), dir)
-	write(t, filepath.Join(dir, "in", "x.arrow"), table(t, true, []arrow.Field{{Name: "image", Type: file}, {Name: "p", Type: arrow.BinaryTypes.String}}, "", []string{text}))
+		{"image": {"path": "c.png"}, "p": "a.png"}, {"image": null, "p": "a.png"}, {"image": {"path": "../far.png"}, "p": "a.png"}]`, arrowtest.PNG, dir)
+	write(t, filepath.Join(dir, "in", "x.arrow"), table(t, true, []arrow.Field{{Name: "image", Type: arrowtest.File}, {Name: "p", Type: arrow.BinaryTypes.String}}, "", []string{text}))
 	for _, name := range []string{"in/a.png", "in/b/a.png", "b/a.png", "far.png"} {
 		write(t, filepath.Join(dir, name), []byte(name))
 	}

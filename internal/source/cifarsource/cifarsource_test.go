@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,261 +12,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/formattest/cifartest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
-// pickler writes pickles like Python 2 (protocols 0 and 2) and Python 3.
-type pickler struct {
-	bytes.Buffer
-	proto  int
-	python int
-}
-
-func (p *pickler) str(s string) {
-	switch {
-	case p.proto == 0 && p.python == 2:
-		fmt.Fprintf(p, "S%s\n", repr(s))
-	case p.proto < 3 && p.python == 3:
-		// _codecs.encode(text, "latin1")
-		var text []rune
-		for i := range len(s) {
-			text = append(text, rune(s[i]))
-		}
-		p.WriteString("c_codecs\nencode\n(")
-		if p.proto == 0 {
-			p.WriteString("V")
-			for _, r := range text {
-				if r == '\\' || r == '\n' || r == 0 || r == '\r' || r == 0x1A {
-					fmt.Fprintf(p, "\\u%04x", r)
-				} else {
-					p.WriteByte(byte(r))
-				}
-			}
-			p.WriteString("\nVlatin1\ntR")
-			return
-		}
-		p.WriteString("X")
-		p.u32(len(string(text)))
-		p.WriteString(string(text) + "X\x06\x00\x00\x00latin1tR")
-	case len(s) < 256 && p.proto == 3:
-		p.WriteString("C" + string([]byte{byte(len(s))}) + s)
-	case len(s) < 256:
-		p.WriteString("U" + string([]byte{byte(len(s))}) + s)
-	case p.proto == 3:
-		p.WriteString("B")
-		p.u32(len(s))
-		p.WriteString(s)
-	default:
-		p.WriteString("T")
-		p.u32(len(s))
-		p.WriteString(s)
-	}
-}
-
-// repr returns a string as Python 2 shows it.
-func repr(s string) string {
-	var b strings.Builder
-	b.WriteByte('\'')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '\\' || c == '\'':
-			b.WriteString("\\" + string(rune(c)))
-		case c == '\n':
-			b.WriteString("\\n")
-		case c == '\r':
-			b.WriteString("\\r")
-		case c == '\t':
-			b.WriteString("\\t")
-		case c < 32 || c > 126:
-			fmt.Fprintf(&b, "\\x%02x", c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return b.String() + "'"
-}
-
-func (p *pickler) u32(n int) { p.Write(binary.LittleEndian.AppendUint32(nil, uint32(n))) }
-
-func (p *pickler) num(n int) {
-	switch {
-	case p.proto == 0:
-		fmt.Fprintf(p, "I%d\n", n)
-	case n < 0:
-		p.WriteString("J")
-		p.u32(n)
-	case n < 256:
-		p.Write([]byte{'K', byte(n)})
-	case n < 1<<16:
-		p.Write([]byte{'M', byte(n), byte(n >> 8)})
-	default:
-		p.WriteString("J")
-		p.u32(n)
-	}
-}
-
-func (p *pickler) begin() {
-	if p.proto > 0 {
-		p.Write([]byte{0x80, byte(p.proto)})
-	}
-	p.WriteString("(dp1\n")
-}
-
-func (p *pickler) ints(v []int) {
-	if p.proto == 0 {
-		p.WriteString("(lp9\n")
-		for _, n := range v {
-			p.num(n)
-			p.WriteString("a")
-		}
-		return
-	}
-	p.WriteString("]q\x09(")
-	for _, n := range v {
-		p.num(n)
-	}
-	p.WriteString("e")
-}
-
-func (p *pickler) strs(v []string) {
-	p.WriteString("(lp9\n")
-	for _, s := range v {
-		p.str(s)
-		p.WriteString("a")
-	}
-}
-
-// pixels writes an array.
-func (p *pickler) pixels(n int, data string) {
-	p.WriteString("cnumpy.core.multiarray\n_reconstruct\np7\n(cnumpy\nndarray\n(")
-	p.num(0)
-	p.WriteString("t")
-	p.str("b")
-	p.WriteString("tRp8\n(")
-	p.num(1)
-	p.WriteString("(")
-	p.num(n)
-	p.num(pixels)
-	p.WriteString("tcnumpy\ndtype\n(")
-	p.str("u1")
-	p.num(0)
-	p.num(1)
-	p.WriteString("tRp11\n(")
-	p.num(3)
-	p.str("|")
-	p.WriteString("NNN")
-	p.num(-1)
-	p.num(-1)
-	p.num(0)
-	p.WriteString("tb")
-	if p.proto == 0 {
-		p.WriteString("I00\n")
-	} else {
-		p.WriteString("\x89")
-	}
-	p.str(data)
-	p.WriteString("tb")
-}
-
-// planes returns the pixels of record i.
-func planes(i int) []byte {
-	b := make([]byte, pixels)
-	for k := range b {
-		b[k] = byte(i*31 + k*7 + k/256)
-	}
-	return b
-}
-
-// rows returns the pixels of record i after loading.
-func rows(i int) []byte {
-	src, out := planes(i), make([]byte, pixels)
-	for k := range out {
-		out[k] = src[k%3*side*side+k/3]
-	}
-	return out
-}
-
-func batch(from, n, proto, python int, fine bool) []byte {
-	p := &pickler{proto: proto, python: python}
-	p.begin()
-	put := func(key string, value func()) {
-		p.str(key)
-		value()
-		p.WriteString("s")
-	}
-	put("batch_label", func() { p.str("training batch 1 of 5") })
-	a, b := make([]int, n), make([]int, n)
-	var data []byte
-	var names []string
-	for i := range n {
-		a[i], b[i] = (from+i)%10, (from+i)%3
-		data = append(data, planes(from+i)...)
-		names = append(names, fmt.Sprintf("file's_%d.png", i))
-	}
-	if fine {
-		put("fine_labels", func() { p.ints(a) })
-		put("coarse_labels", func() { p.ints(b) })
-	} else {
-		put("labels", func() { p.ints(a) })
-	}
-	put("data", func() { p.pixels(n, string(data)) })
-	put("filenames", func() { p.strs(names) })
-	p.WriteString(".")
-	return p.Bytes()
-}
-
-func meta(proto, python int, keys map[string]int) []byte {
-	p := &pickler{proto: proto, python: python}
-	p.begin()
-	for key, n := range keys {
-		var names []string
-		for i := range n {
-			names = append(names, fmt.Sprintf("%s %d", key, i))
-		}
-		p.str(key)
-		p.strs(names)
-		p.WriteString("s")
-	}
-	p.str("num_vis")
-	p.num(3072)
-	p.WriteString("s.")
-	return p.Bytes()
-}
-
-func flat(from, n int, fine bool) []byte {
-	var out []byte
-	for i := range n {
-		if fine {
-			out = append(out, byte((from+i)%3))
-		}
-		out = append(append(out, byte((from+i)%10)), planes(from+i)...)
-	}
-	return out
-}
-
-const tenNames = "c 0\nc 1\nc 2\nc 3\nc 4\nc 5\nc 6\nc 7\nc 8\nc 9\n\n"
-
-// folders returns both data sets in all formats: 15 and 10 records in two batches.
-func folders(t testing.TB) map[string]string {
-	out := map[string]string{
-		"10 binary":  drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": flat(0, 15, false), "data_batch_2.bin": flat(15, 10, false), "batches.meta.txt": []byte(tenNames)}),
-		"100 binary": drivertest.Folder(t, map[string][]byte{"train.bin": flat(0, 25, true), "fine_label_names.txt": []byte(tenNames), "coarse_label_names.txt": []byte("a\nb\nc\n")}),
-	}
-	for _, f := range []struct{ proto, python int }{{0, 2}, {2, 2}, {0, 3}, {2, 3}, {3, 3}} {
-		name := fmt.Sprintf("protocol %d of Python %d", f.proto, f.python)
-		out["10 "+name] = drivertest.Folder(t, map[string][]byte{
-			"data_batch_1": batch(0, 15, f.proto, f.python, false), "data_batch_2": batch(15, 10, f.proto, f.python, false),
-			"batches.meta": meta(f.proto, f.python, map[string]int{"label_names": 10}),
-		})
-		out["100 "+name] = drivertest.Folder(t, map[string][]byte{
-			"train": batch(0, 25, f.proto, f.python, true), "meta": meta(f.proto, f.python, map[string]int{"fine_label_names": 10, "coarse_label_names": 3}),
-		})
-	}
-	return out
-}
+var batch, meta, flat, folders, rows = cifartest.Batch, cifartest.Meta, cifartest.Flat, cifartest.Folders, cifartest.Row
 
 func open(t testing.TB, dir string, opt *Options) driver.Source {
 	t.Helper()
@@ -283,23 +34,6 @@ func opener(dir string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
 		return Open(ctx, dir, localstore.New(dir), nil)
 	})
-}
-
-func TestConformance(t *testing.T) {
-	for name, dir := range folders(t) {
-		t.Run(name, func(t *testing.T) { drivertest.Run(t, opener(dir)) })
-	}
-}
-
-func TestFaults(t *testing.T) {
-	all := folders(t)
-	for _, name := range []string{"10 binary", "100 binary", "10 protocol 2 of Python 2", "100 protocol 0 of Python 3"} {
-		t.Run(name, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(all[name]), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, nil)
-			})
-		})
-	}
 }
 
 func BenchmarkBinary(b *testing.B) { drivertest.Bench(b, opener(folders(b)["10 binary"])) }
@@ -407,7 +141,7 @@ func TestBadFiles(t *testing.T) {
 	// A label without a name is an error of its record.
 	data := flat(0, 4, false)
 	data[2*binary10] = 11
-	dir := drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": data, "batches.meta.txt": []byte(tenNames)})
+	dir := drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": data, "batches.meta.txt": []byte(cifartest.Names)})
 	r := drivertest.Records(t, open(t, dir, nil), 1, 2)
 	if r[0].Err != nil || r[1].Err == nil || !strings.Contains(r[1].Err.Error(), "data_batch_1.bin, image 2 (byte 6146): class number 11 of 10") {
 		t.Errorf("%v, %v", r[0].Err, r[1].Err)
@@ -423,8 +157,8 @@ func TestForms(t *testing.T) {
 	for _, f := range []struct{ proto, python int }{{0, 2}, {2, 2}, {0, 3}, {2, 3}, {3, 3}} {
 		for _, n := range []int{0, 1, 100, 255, 256, 768, 70000} {
 			want := string(slices.Repeat(all, 100)[:n])
-			p := &pickler{proto: f.proto, python: f.python}
-			p.str(want)
+			p := &cifartest.Pickler{Proto: f.proto, Python: f.python}
+			p.Str(want)
 			p.WriteString(".")
 			v, err := unpickle(bytes.NewReader(p.Bytes()), int64(p.Len()))
 			if err != nil {
@@ -465,10 +199,10 @@ func FuzzUnpickle(f *testing.F) {
 		f.Add(b[:600])
 		f.Add(b[len(b)-800:])
 		f.Add(meta(c.proto, c.python, map[string]int{"label_names": 3}))
-		p := &pickler{proto: c.proto, python: c.python}
-		p.begin()
-		p.str("data")
-		p.pixels(2, "abc\\")
+		p := &cifartest.Pickler{Proto: c.proto, Python: c.python}
+		p.Begin()
+		p.Str("data")
+		p.Pixels(2, "abc\\")
 		p.WriteString("s.")
 		f.Add(p.Bytes())
 	}

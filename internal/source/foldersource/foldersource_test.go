@@ -235,7 +235,7 @@ func TestBadFiles(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 	for _, wants := range [][]bool{nil, {false, true}} {
-		r := recordread.NewReader(s, recordread.NewObjects(s, nil))
+		r := recordread.NewDirect(s, recordread.NewObjects(s, nil))
 		r.Want = wants
 		recs, err := r.Read(t.Context(), []int64{0, 1, 2, 3, 4, 5, 6})
 		if err != nil {

@@ -6,15 +6,80 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"io/fs"
+	"os"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
-// Gzip compresses b.
-func Gzip(b []byte) []byte {
+// pieces calls f for each n bytes of b, or once for all of them if n is not given or 0.
+func pieces(b []byte, n []int, f func(i int, p []byte)) {
+	size := len(b)
+	if len(n) > 0 && n[0] > 0 {
+		size = n[0]
+	}
+	for i := 0; i == 0 || len(b) > 0; i++ {
+		p := b[:min(size, len(b))]
+		b = b[len(p):]
+		f(i, p)
+	}
+}
+
+// Gzip compresses b, or each n bytes of it as a member of its own.
+func Gzip(b []byte, n ...int) []byte {
 	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	_, _ = z.Write(b) // a bytes.Buffer does not fail
-	_ = z.Close()
+	pieces(b, n, func(_ int, p []byte) {
+		z, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed) // the level is valid
+		_, _ = z.Write(p)                                 // a bytes.Buffer does not fail
+		_ = z.Close()
+	})
 	return out.Bytes()
+}
+
+// Zstd compresses b, or each n bytes of it as a frame of its own, some of them after a frame that is skipped.
+func Zstd(b []byte, n ...int) (out []byte) {
+	z, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true)) // the options are valid
+	defer z.Close()
+	pieces(b, n, func(i int, p []byte) {
+		if i%2 == 1 {
+			out = append(out, 0x53, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3)
+		}
+		out = z.EncodeAll(p, out)
+	})
+	return out
+}
+
+// Compressed returns a folder with the files of another one, each compressed in another way.
+func Compressed(t testing.TB, plain string) string {
+	t.Helper()
+	dir, from := t.TempDir(), os.DirFS(plain)
+	all, err := fs.ReadDir(from, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range all {
+		b, err := fs.ReadFile(from, e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := e.Name()
+		switch i % 5 {
+		case 0:
+			b, name = append(Gzip(b, 100_001), Gzip(nil)...), name+".gz"
+		case 1:
+			b, name = Zstd(b, 30_000), name+".zst"
+		case 2: // not compressed
+		case 3:
+			b, name = Gzip(b, 3001), name+".gz"
+		case 4:
+			b, name = Zstd(b), name+".zst"
+		}
+		drivertest.Put(t, dir, name, b)
+	}
+	return dir
 }
 
 // WAV returns a file of sound with one channel and 8,000 samples per second.

@@ -43,17 +43,6 @@ func tryOpen(t testing.TB, path, query string) (driver.Source, error) {
 	return Open(t.Context(), path, localstore.New(path), opt)
 }
 
-func opener(path, query string) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		t.Helper()
-		s, err := tryOpen(t, path, query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-}
-
 // number returns element n of the arrays of numbers.
 func number(t dtype.Type, n int64) []byte {
 	switch {
@@ -301,7 +290,6 @@ func TestSeveralFiles(t *testing.T) {
 			t.Errorf("field %d differs", i)
 		}
 	}
-	t.Run("Conformance", func(t *testing.T) { drivertest.Run(t, opener(dir, "rows&growing_both&one_chunk_gzip")) })
 	if err := os.WriteFile(filepath.Join(dir, "c.h5"), read(t, "kinds_latest.h5"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -158,24 +158,3 @@ func offsetsOf() (b []byte) {
 	}
 	return b
 }
-
-func TestPairsConformance(t *testing.T) {
-	for _, query := range []string{"", "x=events.x@starts&text:text=words&tokens:tokens=tokens_values"} {
-		t.Run(query, func(t *testing.T) { drivertest.Run(t, opener("testdata/pairs_latest.h5", query)) })
-	}
-	t.Run("several", func(t *testing.T) {
-		dir := several(t, "pairs_earliest.h5")
-		drivertest.Run(t, opener(dir, ""))
-		s, err := tryOpen(t, dir, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		recs := drivertest.Records(t, s, 11, 41)
-		for i := range s.Info().Fields {
-			if !bytes.Equal(recs[0].Values[i].Bytes, recs[1].Values[i].Bytes) {
-				t.Errorf("field %d differs", i)
-			}
-		}
-	})
-}

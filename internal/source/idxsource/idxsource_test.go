@@ -15,7 +15,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 func write(t testing.TB, dir string, files map[string][]byte) string {
@@ -47,29 +46,6 @@ func opener(dir string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
 		return Open(ctx, dir, localstore.New(dir), opt)
 	})
-}
-
-func TestConformance(t *testing.T) {
-	t.Run("plain", func(t *testing.T) { drivertest.Run(t, opener(plain(t), nil)) })
-	t.Run("gzip", func(t *testing.T) { drivertest.Run(t, opener(compressed(t), nil)) })
-	for kind := range types {
-		for _, shape := range [][]int{{25}, {25, 3}, {25, 2, 3, 2}} {
-			name := fmt.Sprintf("%s%v", types[kind], shape)
-			dir := write(t, t.TempDir(), map[string][]byte{"x.idx": formattest.IDX(kind, shape...), "y.idx": formattest.Gzip(formattest.IDX(kind, shape...))})
-			t.Run(name, func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{File: "x.idx"})) })
-			t.Run(name+"/gzip", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{File: "y.idx"})) })
-		}
-	}
-}
-
-func TestFaults(t *testing.T) {
-	for name, dir := range map[string]string{"plain": plain(t), "gzip": compressed(t)} {
-		t.Run(name, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, nil)
-			})
-		})
-	}
 }
 
 func BenchmarkPair(b *testing.B) { drivertest.Bench(b, opener(plain(b), nil)) }

@@ -37,7 +37,7 @@ func TestValues(t *testing.T) {
 			at[f.Name] = i
 		}
 		obj := recordread.NewObjects(src, nil)
-		r := recordread.NewReader(src, obj)
+		r := recordread.NewDirect(src, obj)
 		ends := []int64{7, 12, 21}
 		for id := range src.Info().Len {
 			recs, err := r.Read(t.Context(), []int64{id})
@@ -221,7 +221,7 @@ func TestVideoIsTooShort(t *testing.T) {
 	defer src.Close()
 	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	recs, err := recordread.NewReader(src, obj).Read(t.Context(), []int64{16, 20})
+	recs, err := recordread.NewDirect(src, obj).Read(t.Context(), []int64{16, 20})
 	if err != nil || recs[0].Err != nil {
 		t.Fatal(err, recs[0].Err)
 	}
@@ -285,7 +285,7 @@ func TestFirstFrameIsLate(t *testing.T) {
 	}
 	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	recs, err := recordread.NewReader(src, obj).Read(t.Context(), []int64{0, 1})
+	recs, err := recordread.NewDirect(src, obj).Read(t.Context(), []int64{0, 1})
 	if err != nil || recs[1].Err != nil || recs[0].Err == nil || !strings.Contains(recs[0].Err.Error(), "no frame at 0.0000 s") {
 		t.Errorf("%v, %v, %v", err, recs[0].Err, recs[1].Err)
 	}

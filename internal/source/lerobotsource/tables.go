@@ -87,7 +87,7 @@ func table(ctx context.Context, st store.Store, names []string, want []column.Wa
 	}
 	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	r := recordread.NewReader(src, obj)
+	r := recordread.NewDirect(src, obj)
 	const group = 4096
 	ids := make([]int64, 0, group)
 	for at := int64(0); at < info.Len; at += group {

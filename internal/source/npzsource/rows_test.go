@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/flate"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,8 +14,6 @@ import (
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 // array is an array to write. Its bytes count up from the number of the array.
@@ -65,18 +62,6 @@ func writeNPZ(t testing.TB, method uint16, arrays ...array) string {
 }
 
 var methods = map[string]uint16{"stored": zip.Store, "deflated": zip.Deflate}
-
-func TestRowsConformance(t *testing.T) {
-	for name, method := range methods {
-		file := writeNPZ(t, method, array{"image.npy", "|u1", []int64{25, 6, 5}}, array{"label.npy", "<i4", []int64{25}})
-		t.Run(name, func(t *testing.T) {
-			drivertest.Run(t, opener(file))
-			drivertest.Faults(t, localstore.New(file), method == zip.Deflate, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, nil)
-			})
-		})
-	}
-}
 
 func TestLayouts(t *testing.T) {
 	rows := func(name string, shape ...int64) array { return array{name: name + ".npy", shape: shape} }

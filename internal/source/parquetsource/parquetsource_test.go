@@ -16,7 +16,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 // names are the files in testdata, which have the same rows (scripts/fixtures).
@@ -58,36 +57,6 @@ func open(ctx context.Context, path string, columns ...string) (driver.Source, e
 
 func opener(path string, columns ...string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return open(ctx, path, columns...) })
-}
-
-func TestConformance(t *testing.T) {
-	for _, name := range names {
-		t.Run(name, func(t *testing.T) { drivertest.Run(t, opener(fixture(name))) })
-	}
-	t.Run("other kinds", func(t *testing.T) {
-		drivertest.Run(t, opener(fixture("pieces"), "l:int=label", "s:float=small", "t:tokens=ids", "m:multilabel=ids", "g:ragged=grid", "raw:bytes=image", "*"))
-	})
-	t.Run("several", func(t *testing.T) {
-		dir := t.TempDir()
-		write(t, filepath.Join(dir, "a.parquet"), load(t, "pieces"))
-		write(t, filepath.Join(dir, "b.parquet"), load(t, "stored"))
-		drivertest.Run(t, opener(dir))
-	})
-	t.Run("no cache", func(t *testing.T) {
-		drivertest.Run(t, func(t testing.TB) driver.Source {
-			s := opener(fixture("zstd"))(t)
-			s.(driver.Cacher).Keep(0)
-			return s
-		})
-	})
-}
-
-func TestFaults(t *testing.T) {
-	for _, name := range []string{"pieces", "zstd"} {
-		drivertest.Faults(t, localstore.New(fixture(name)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-			return Open(ctx, "test", st, &Options{Threads: 1})
-		})
-	}
 }
 
 // schema describes the fields.

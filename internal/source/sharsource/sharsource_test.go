@@ -64,25 +64,6 @@ func open(ctx context.Context, st store.Store, query string) (driver.Source, err
 	return Open(ctx, "data", st, &format.Options{Columns: wants})
 }
 
-func TestConformance(t *testing.T) {
-	for _, name := range []string{"whole", "parts"} {
-		st := written(t, name)
-		for i, query := range []string{"", "text&raw:bytes=recording&recording&speaker:label=speaker", "target", "id"} {
-			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
-				drivertest.Run(t, drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
-					return open(ctx, st, query)
-				}))
-			})
-		}
-	}
-}
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, written(t, "parts"), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return open(ctx, st, "recording&codes&text")
-	})
-}
-
 // as16 decodes a sound as Lhotse's samples are written down.
 func as16(t *testing.T, b []byte) (text string, channels int) {
 	t.Helper()

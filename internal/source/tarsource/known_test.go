@@ -29,7 +29,7 @@ func TestKnownFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer uncompressed.Close()
-	for name, b := range map[string][]byte{"x.tar.gz": gz(t, plain, 400_000), "x.tar.zst": zst(t, plain, 400_000)} {
+	for name, b := range map[string][]byte{"x.tar.gz": gz(plain, 400_000), "x.tar.zst": zst(plain, 400_000)} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name)
 			if err := os.WriteFile(path, b, 0o644); err != nil {

@@ -2,7 +2,6 @@ package tarsource
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"fmt"
 	"os"
@@ -12,91 +11,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/internal/source/archive"
 	"github.com/stokerdata/stoker/internal/source/formattest"
-	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
-// gz and zst compress pieces of at most n bytes, each on its own.
-func gz(t testing.TB, b []byte, n int) []byte {
-	var out bytes.Buffer
-	for first := true; first || len(b) > 0; first = false {
-		w, _ := gzip.NewWriterLevel(&out, 1)
-		p := b[:min(n, len(b))]
-		b = b[len(p):]
-		if _, err := w.Write(p); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return out.Bytes()
-}
-
-func zst(t testing.TB, b []byte, n int) (out []byte) {
-	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	for first := true; first || len(b) > 0; first = false {
-		p := b[:min(n, len(b))]
-		b = b[len(p):]
-		out = w.EncodeAll(p, out)
-	}
-	return out
-}
-
-const whole = 1 << 40 // one piece
-
-// compressed returns a folder with the shards of another one, each compressed differently.
-func compressed(t testing.TB, plain string) string {
-	t.Helper()
-	dir := t.TempDir()
-	all, err := os.ReadDir(plain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, e := range all {
-		b, err := os.ReadFile(filepath.Join(plain, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := e.Name()
-		switch i % 5 {
-		case 0:
-			b, name = gz(t, b, whole), name+".gz"
-		case 1:
-			b, name = zst(t, b, 30_000), name+".zst"
-		case 2: // not compressed
-		case 3:
-			b = gz(t, b, 3001) // detected by its content
-		case 4:
-			b, name = zst(t, b, whole), name+".zst"
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
-func TestOrderedConformance(t *testing.T) {
-	drivertest.Run(t, opener(compressed(t, formattest.TarShards(t, 5))))
-}
-
-func TestOrderedFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(compressed(t, formattest.TarShards(t, 2))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, nil)
-	})
-}
+var gz, zst = formattest.Gzip, formattest.Zstd
 
 // equal compares everything that two sources return.
 func equal(t *testing.T, a, b driver.Source) {
@@ -134,7 +56,7 @@ func equal(t *testing.T, a, b driver.Source) {
 // Compressed shards give the same records as uncompressed ones.
 func TestOrderedRecords(t *testing.T) {
 	plain := formattest.TarShards(t, 5)
-	equal(t, opener(plain)(t), opener(compressed(t, plain))(t))
+	equal(t, opener(plain)(t), opener(formattest.Compressed(t, plain))(t))
 }
 
 // Other layouts, with skipped members and damaged values.
@@ -153,10 +75,10 @@ func TestOrderedLayouts(t *testing.T) {
 		"masks": {{"0.jpg", []byte("x")}, {"0.seg.png", []byte("none")}, {"1.jpg", []byte("x")}, {"1.seg.png", []byte("none")}},
 	} {
 		b := formattest.Tar(t, members...)
-		for _, n := range []int{whole, 700} {
+		for _, n := range []int{0, 700} {
 			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
-				equal(t, opener(put(t, b))(t), opener(put(t, gz(t, b, n)))(t))
-				equal(t, opener(put(t, b))(t), opener(put(t, zst(t, b, n)))(t))
+				equal(t, opener(put(t, b))(t), opener(put(t, gz(b, n)))(t))
+				equal(t, opener(put(t, b))(t), opener(put(t, zst(b, n)))(t))
 			})
 		}
 	}
@@ -165,14 +87,14 @@ func TestOrderedLayouts(t *testing.T) {
 // Restart points are found and used: the data before them is not read.
 func TestOrderedPlaces(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compresses 80 MiB; reads of several at once are in TestOrderedConformance as well")
+		t.Skip("compresses 80 MiB; reads of several at once are in the table of formats as well")
 	}
 	var all []member
 	body := func(i int) []byte { return bytes.Repeat([]byte{byte(i), 1, byte(i >> 1), 7}, 1<<18) }
 	for i := range 40 {
 		all = append(all, member{fmt.Sprintf("%d.bin", i), body(i)}, member{fmt.Sprintf("%d.cls", i), []byte("1")})
 	}
-	for name, b := range map[string][]byte{"gzip": gz(t, formattest.Tar(t, all...), 3<<20+5), "zstd": zst(t, formattest.Tar(t, all...), 3<<20+5)} {
+	for name, b := range map[string][]byte{"gzip": gz(formattest.Tar(t, all...), 3<<20+5), "zstd": zst(formattest.Tar(t, all...), 3<<20+5)} {
 		s := opener(put(t, b))(t).(driver.Sequential)
 		from := int64(len(b))
 		var mu sync.Mutex // guards against concurrent reads
@@ -203,7 +125,7 @@ func TestOrderedDamage(t *testing.T) {
 	plain := formattest.Tar(t, member{"a.txt", make([]byte, 1000)}, member{"b.txt", bytes.Repeat([]byte("content"), 7000)}, member{"c.txt", make([]byte, 10)})
 	header := bytes.Clone(plain)
 	header[1536+3] ^= 1
-	flipped := gz(t, plain, whole)
+	flipped := gz(plain)
 	flipped[len(flipped)-6] ^= 1
 	huge := formattest.Tar(t, member{"a.txt", nil})
 	copy(huge[124:], "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff")
@@ -212,21 +134,21 @@ func TestOrderedDamage(t *testing.T) {
 		bytes []byte
 		want  string
 	}{
-		"cut":             {gz(t, plain, whole)[:100], "x.tar: the compressed data ends before its end: it is cut off (at byte 100 of the file)"},
-		"cut zstd":        {zst(t, plain, whole)[:30], "x.tar: the compressed data ends before its end: it is cut off"},
-		"content cut":     {gz(t, plain[:2048+30_000], whole), `x.tar, byte 32048, decompressed: the decompressed data ends within the member "b.txt": the file is cut off`},
-		"header cut":      {gz(t, plain[:1536+100], whole), "x.tar, byte 1536, decompressed: a member begins here, the decompressed data ends there: it is cut off"},
-		"a header":        {zst(t, header, whole), "x.tar, byte 1536, decompressed: expected the header of a member, the file is damaged: invalid tar header"},
-		"something else":  {gz(t, bytes.Repeat([]byte("no tar "), 200), whole), "x.tar, byte 0, decompressed: not a valid tar file"},
+		"cut":             {gz(plain)[:100], "x.tar: the compressed data ends before its end: it is cut off (at byte 100 of the file)"},
+		"cut zstd":        {zst(plain)[:30], "x.tar: the compressed data ends before its end: it is cut off"},
+		"content cut":     {gz(plain[:2048+30_000]), `x.tar, byte 32048, decompressed: the decompressed data ends within the member "b.txt": the file is cut off`},
+		"header cut":      {gz(plain[:1536+100]), "x.tar, byte 1536, decompressed: a member begins here, the decompressed data ends there: it is cut off"},
+		"a header":        {zst(header), "x.tar, byte 1536, decompressed: expected the header of a member, the file is damaged: invalid tar header"},
+		"something else":  {gz(bytes.Repeat([]byte("no tar "), 200)), "x.tar, byte 0, decompressed: not a valid tar file"},
 		"checksum":        {flipped, "x.tar: the compressed data is damaged: its checksum is wrong"},
-		"trailing":        {append(gz(t, plain, whole), "garbage"...), "x.tar: unknown bytes after the compressed data (at byte "},
-		"gzip of gzip":    {gz(t, gz(t, plain, whole), whole), "x.tar, byte 0, decompressed: a member begins here, the decompressed data ends there"},
-		"a huge member":   {gz(t, huge, whole), "the file is damaged"},
+		"trailing":        {append(gz(plain), "garbage"...), "x.tar: unknown bytes after the compressed data (at byte "},
+		"gzip of gzip":    {gz(gz(plain)), "x.tar, byte 0, decompressed: a member begins here, the decompressed data ends there"},
+		"a huge member":   {gz(huge), "the file is damaged"},
 		"no gzip":         {append([]byte{0x1F, 0x8B, 8}, plain...), "x.tar: the compressed data is damaged"},
-		"empty":           {gz(t, nil, whole), "there are no files in it"},
+		"empty":           {gz(nil), "there are no files in it"},
 		"large window":    {[]byte{0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xA0, 1, 0, 0}, "a window of 1024 MiB, the limit is 128 MiB: compress it without --long"},
-		"no array":        {gz(t, formattest.Tar(t, member{"a.npy", []byte("hello")}), whole), "x.tar, a.npy (byte 512, decompressed): not a .npy file"},
-		"without its end": {gz(t, plain[:1536], whole), ""},
+		"no array":        {gz(formattest.Tar(t, member{"a.npy", []byte("hello")})), "x.tar, a.npy (byte 512, decompressed): not a .npy file"},
+		"without its end": {gz(plain[:1536]), ""},
 	} {
 		s, err := open(t, put(t, c.bytes), nil)
 		if c.want == "" {
@@ -244,7 +166,7 @@ func TestOrderedDamage(t *testing.T) {
 func FuzzOrdered(f *testing.F) {
 	b := formattest.Tar(f, formattest.Sample(1)...)
 	two := formattest.Tar(f, append(formattest.Sample(2), formattest.Sample(3)...)...)
-	for _, p := range [][]byte{gz(f, b, whole), zst(f, b, whole), gz(f, two, 700), zst(f, two, 700)} {
+	for _, p := range [][]byte{gz(b), zst(b), gz(two, 700), zst(two, 700)} {
 		f.Add(p, uint8(0))
 	}
 	f.Add(b, uint8(1))
@@ -253,9 +175,9 @@ func FuzzOrdered(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, how uint8) {
 		switch how % 3 {
 		case 1: // the decompressed data is damaged
-			b = gz(t, b, whole)
+			b = gz(b)
 		case 2:
-			b = zst(t, b, 700)
+			b = zst(b, 700)
 		}
 		name := filepath.Join(dir, "x.tar")
 		if err := os.WriteFile(name, b, 0o644); err != nil {

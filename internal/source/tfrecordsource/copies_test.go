@@ -10,7 +10,6 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/drivertest"
 )
 
 // placed parses a group of consecutive records of a file. If places is set, all values get places.
@@ -115,7 +114,6 @@ func TestCopies(t *testing.T) {
 			}
 		}
 	}
-	t.Run("conformance", func(t *testing.T) { drivertest.Run(t, openWith(t, name, "z:bytes&again:bytes=z&n&small:bytes")) })
 	// Files written by TensorFlow.
 	for _, name := range []string{"examples.tfrecord", "sequences.tfrecord"} {
 		path := filepath.Join("testdata", name)

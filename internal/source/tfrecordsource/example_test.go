@@ -49,13 +49,6 @@ func openWith(t testing.TB, path, query string) drivertest.Open {
 // chosen selects other kinds for some features.
 const chosen = "image=image/encoded&label:label=image/class/text&n:int=image/class/label&tokens:tokens&pair:ragged&raw:bytes&score&box:array&*"
 
-func TestExampleConformance(t *testing.T) {
-	for _, name := range []string{"examples.tfrecord", "examples.tfrecord.gz", "sequences.tfrecord"} {
-		t.Run(name, func(t *testing.T) { drivertest.Run(t, openWith(t, filepath.Join("testdata", name), "")) })
-	}
-	t.Run("chosen", func(t *testing.T) { drivertest.Run(t, openWith(t, "testdata/examples.tfrecord", chosen)) })
-}
-
 // expected returns the values that TensorFlow reads.
 func expected(t *testing.T, of string) []map[string]any {
 	b, err := os.ReadFile("testdata/expected.json")

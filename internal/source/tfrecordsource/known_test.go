@@ -29,7 +29,7 @@ func TestKnownFiles(t *testing.T) {
 	for i := range 24 {
 		plain = AppendRecord(plain, exampleOf([]byte("blob"), message(bytesList, message(1, noise(46_000, uint64(i)))), []byte("label"), ints(uint64(i))))
 	}
-	for name, b := range map[string][]byte{"x.tfrecord.gz": gz(t, parts(plain, 500_000)...), "x.tfrecord.zst": zst(t, parts(plain, 500_000)...)} {
+	for name, b := range map[string][]byte{"x.tfrecord.gz": gz(plain, 500_000), "x.tfrecord.zst": zst(plain, 500_000)} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, name)

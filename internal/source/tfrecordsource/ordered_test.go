@@ -2,10 +2,8 @@ package tfrecordsource
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
@@ -13,9 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/source/inorder"
 	"github.com/stokerdata/stoker/internal/source/stream"
 	"github.com/stokerdata/stoker/internal/store/localstore"
@@ -25,44 +22,7 @@ import (
 	"github.com/stokerdata/stoker/store/storetest"
 )
 
-func gz(t testing.TB, parts ...[]byte) []byte {
-	var out bytes.Buffer
-	for _, p := range parts {
-		w, _ := gzip.NewWriterLevel(&out, 1)
-		if _, err := w.Write(p); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return out.Bytes()
-}
-
-func zst(t testing.TB, parts ...[]byte) []byte {
-	var out []byte
-	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	for i, p := range parts {
-		if i%2 == 1 { // skippable frames
-			out = append(out, 0x53, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3)
-		}
-		out = w.EncodeAll(p, out)
-	}
-	return out
-}
-
-// parts cuts b into pieces, at any byte.
-func parts(b []byte, n int) (all [][]byte) {
-	for len(b) > n {
-		all = append(all, b[:n])
-		b = b[n:]
-	}
-	return append(all, b)
-}
+var gz, zst = formattest.Gzip, formattest.Zstd
 
 func write(t testing.TB, path string, b []byte) {
 	t.Helper()
@@ -71,44 +31,10 @@ func write(t testing.TB, path string, b []byte) {
 	}
 }
 
-// compressed is the folder of TestRecords with each file in another format: one gzip member, many members, zstd
-// frames, and uncompressed.
-func compressed(t testing.TB) (dir string, sizes []int64) {
-	plain, sizes := folder(t)
-	dir = t.TempDir()
-	for f := range 3 {
-		name := fmt.Sprintf("train.tfrecord-%05d-of-00003", f)
-		b, err := os.ReadFile(filepath.Join(plain, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch f {
-		case 0:
-			write(t, filepath.Join(dir, name+".gz"), gz(t, append(parts(b, 100_001), nil)...))
-		case 1:
-			write(t, filepath.Join(dir, name+".zst"), zst(t, parts(b, 70_000)...))
-		default:
-			write(t, filepath.Join(dir, name), b)
-		}
-	}
-	return dir, sizes
-}
-
-func TestOrderedConformance(t *testing.T) {
-	dir, _ := compressed(t)
-	drivertest.Run(t, opener(dir))
-}
-
-func TestOrderedFaults(t *testing.T) {
-	dir, _ := compressed(t)
-	drivertest.Faults(t, localstore.New(dir), true, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, nil)
-	})
-}
-
 // Each record equals the one in the uncompressed files.
 func TestOrderedRecords(t *testing.T) {
-	dir, sizes := compressed(t)
+	plain, sizes := folder(t)
+	dir := formattest.Compressed(t, plain)
 	s := opener(dir)(t)
 	defer s.Close()
 	if info := s.Info(); info.Len != int64(len(sizes)) || !info.Sequential || info.Fields[0].MaxBytes != 3*piece+7 {
@@ -130,14 +56,14 @@ func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 // Restart points are found and used: the data before them is not read.
 func TestOrderedPlaces(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compresses 80 MiB; reads of several at once are in TestOrderedConformance as well")
+		t.Skip("compresses 80 MiB; reads of several at once are in the table of formats as well")
 	}
 	var whole []byte
 	const each, records = 1 << 20, 40
 	for i := range records {
 		whole = AppendRecord(whole, content(1, i, each))
 	}
-	for name, b := range map[string][]byte{"x.tfrecord.gz": gz(t, parts(whole, 3<<20+5)...), "x.tfrecord.zst": zst(t, parts(whole, 3<<20+5)...)} {
+	for name, b := range map[string][]byte{"x.tfrecord.gz": gz(whole, 3<<20+5), "x.tfrecord.zst": zst(whole, 3<<20+5)} {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, name), b)
 		s := opener(dir)(t).(orderedRecords)
@@ -185,7 +111,7 @@ func TestOrderedDamage(t *testing.T) {
 	head = append(head, 0, 0, 0, 0, 1, 0, 0, 0)
 	sum := masked(crcOf(head))
 	long = append(long[:len(whole)], append(head, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))...)
-	flipped := gz(t, whole)
+	flipped := gz(whole)
 	flipped[len(flipped)-6] ^= 1
 	window := []byte{0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xA0, 1, 0, 0}
 	for what, c := range map[string]struct {
@@ -193,18 +119,18 @@ func TestOrderedDamage(t *testing.T) {
 		bytes []byte
 		want  string
 	}{
-		"cut":             {"x.tfrecord.gz", gz(t, whole)[:3000], "x.tfrecord.gz, record 2 (byte 2032, decompressed): the compressed data ends before its end: it is cut off"},
-		"cut zstd":        {"x.tfrecord.zst", zst(t, whole)[:3000], "x.tfrecord.zst, record 0 (byte 0, decompressed): the compressed data ends before its end: it is cut off"},
-		"content cut":     {"x.tfrecord.gz", gz(t, whole[:3000]), "x.tfrecord.gz, record 2 (byte 2032, decompressed): the decompressed data ends within its 1000 bytes: the file is cut off"},
-		"header cut":      {"x.tfrecord.gz", gz(t, whole[:1020]), "x.tfrecord.gz, record 1 (byte 1016, decompressed): the decompressed data ends within its header"},
-		"trailing":        {"x.tfrecord.gz", append(gz(t, whole), "garbage"...), "x.tfrecord.gz, record 5 (byte 5080, decompressed): unknown bytes after the compressed data (at byte "},
-		"trailing zstd":   {"x.tfrecord.zst", append(zst(t, whole), "garbage"...), "x.tfrecord.zst, record 5 (byte 5080, decompressed): unknown bytes after the compressed data"},
+		"cut":             {"x.tfrecord.gz", gz(whole)[:3000], "x.tfrecord.gz, record 2 (byte 2032, decompressed): the compressed data ends before its end: it is cut off"},
+		"cut zstd":        {"x.tfrecord.zst", zst(whole)[:3000], "x.tfrecord.zst, record 0 (byte 0, decompressed): the compressed data ends before its end: it is cut off"},
+		"content cut":     {"x.tfrecord.gz", gz(whole[:3000]), "x.tfrecord.gz, record 2 (byte 2032, decompressed): the decompressed data ends within its 1000 bytes: the file is cut off"},
+		"header cut":      {"x.tfrecord.gz", gz(whole[:1020]), "x.tfrecord.gz, record 1 (byte 1016, decompressed): the decompressed data ends within its header"},
+		"trailing":        {"x.tfrecord.gz", append(gz(whole), "garbage"...), "x.tfrecord.gz, record 5 (byte 5080, decompressed): unknown bytes after the compressed data (at byte "},
+		"trailing zstd":   {"x.tfrecord.zst", append(zst(whole), "garbage"...), "x.tfrecord.zst, record 5 (byte 5080, decompressed): unknown bytes after the compressed data"},
 		"checksum":        {"x.tfrecord.gz", flipped, "its checksum is wrong"},
-		"long record":     {"x.tfrecord.gz", gz(t, long), "x.tfrecord.gz, record 5 (byte 5080, decompressed): the record has 4294967296 bytes, the limit is 2147483648"},
-		"no records":      {"x.tfrecord.gz", gz(t, []byte("hello hello hello")), "x.tfrecord.gz, record 0 (byte 0, decompressed): expected a TFRecord"},
-		"gzip of gzip":    {"x.tfrecord.gz", gz(t, gz(t, whole)), "expected a TFRecord"},
-		"empty":           {"x.tfrecord.gz", gz(t, nil), "have no records"},
-		"only a head":     {"x.tfrecord.gz", gz(t, whole)[:5], "it is cut off"},
+		"long record":     {"x.tfrecord.gz", gz(long), "x.tfrecord.gz, record 5 (byte 5080, decompressed): the record has 4294967296 bytes, the limit is 2147483648"},
+		"no records":      {"x.tfrecord.gz", gz([]byte("hello hello hello")), "x.tfrecord.gz, record 0 (byte 0, decompressed): expected a TFRecord"},
+		"gzip of gzip":    {"x.tfrecord.gz", gz(gz(whole)), "expected a TFRecord"},
+		"empty":           {"x.tfrecord.gz", gz(nil), "have no records"},
+		"only a head":     {"x.tfrecord.gz", gz(whole)[:5], "it is cut off"},
 		"large window":    {"x.tfrecord.zst", window, "a window of 1024 MiB, the limit is 128 MiB: compress it without --long"},
 		"with dictionary": {"x.tfrecord.zst", []byte{0x28, 0xB5, 0x2F, 0xFD, 0x01, 0, 1, 0, 0}, "a zstd dictionary"},
 	} {
@@ -219,7 +145,8 @@ func TestOrderedDamage(t *testing.T) {
 
 // A resume token is only valid for its data.
 func TestTokens(t *testing.T) {
-	dir, _ := compressed(t)
+	plain, _ := folder(t)
+	dir := formattest.Compressed(t, plain)
 	s := opener(dir)(t).(orderedRecords)
 	defer s.Close()
 	info := s.info
@@ -243,7 +170,7 @@ func FuzzOrdered(f *testing.F) {
 	for i := range 4 {
 		b = AppendRecord(b, content(0, i, 10*i))
 	}
-	for _, p := range [][]byte{gz(f, b), zst(f, b), gz(f, parts(b, 20)...), zst(f, parts(b, 20)...), b} {
+	for _, p := range [][]byte{gz(b), zst(b), gz(b, 20), zst(b, 20), b} {
 		f.Add(p)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -16,7 +16,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 // content is record i of file f.
@@ -51,18 +50,6 @@ func folder(t testing.TB) (dir string, sizes []int64) {
 func opener(path string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
 		return Open(ctx, path, localstore.New(path), nil)
-	})
-}
-
-func TestConformance(t *testing.T) {
-	dir, _ := folder(t)
-	drivertest.Run(t, opener(dir))
-}
-
-func TestFaults(t *testing.T) {
-	dir, _ := folder(t)
-	drivertest.Faults(t, localstore.New(dir), true, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, nil)
 	})
 }
 

@@ -360,7 +360,7 @@ func (s *Source) sound(g *driver.Group, k int, i int32) bool {
 // reread reads a record from the source because the cached bytes at extent i are of no use. It is the only
 // place where Parse waits for a read.
 func (s *Source) reread(g *driver.Group, k int, i int32) {
-	rd := recordread.NewReader(s.Base, s.objects)
+	rd := recordread.NewDirect(s.Base, s.objects)
 	recs, err := rd.Read(context.Background(), []int64{g.IDs[k]})
 	rec := &g.Records[k]
 	if err == nil {

@@ -88,7 +88,7 @@ func readAll(t testing.TB, src driver.Source) (out [][]byte, dct int) {
 	t.Helper()
 	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	r := recordread.NewReader(src, obj)
+	r := recordread.NewDirect(src, obj)
 	for id := int64(0); id < src.Info().Len; id += 8 {
 		var ids []int64
 		for i := id; i < min(id+8, src.Info().Len); i++ {
@@ -254,7 +254,7 @@ func TestChanged(t *testing.T) {
 			}
 			obj := recordread.NewObjects(c, nil)
 			for range 2 {
-				recs, err := recordread.NewReader(c, obj).Read(t.Context(), []int64{id, id + 1})
+				recs, err := recordread.NewDirect(c, obj).Read(t.Context(), []int64{id, id + 1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -104,7 +104,7 @@ func read(t *testing.T, url, dir string) ([][]byte, cachedsource.Stats) {
 	}
 	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	r := recordread.NewReader(src, obj)
+	r := recordread.NewDirect(src, obj)
 	var out [][]byte
 	for id := range src.Info().Len {
 		recs, err := r.Read(t.Context(), []int64{id})

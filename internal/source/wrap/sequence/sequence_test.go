@@ -152,7 +152,7 @@ func epoch(t testing.TB, s *Source, epoch int64) map[string][][]int {
 	t.Helper()
 	obj := recordread.NewObjects(s, nil)
 	defer obj.Close()
-	r := recordread.NewReader(s, obj)
+	r := recordread.NewDirect(s, obj)
 	out := map[string][][]int{}
 	for id := range s.Info().Len {
 		recs, err := r.Read(t.Context(), []int64{driver.InEpoch(epoch, id)})

@@ -14,8 +14,9 @@ import (
 // can locate a record.
 const maxRounds = 16
 
-// Reader reads records of a source, one call at a time. It belongs to one goroutine. Several readers may share Objects.
-type Reader struct {
+// Direct reads records of a source without a fetcher, one call at a time. It belongs to one goroutine. Several may share
+// Objects.
+type Direct struct {
 	// Alloc returns memory for values, and Place returns their destination, as in driver.Group. Place may be nil.
 	Alloc func(n int) ([]byte, error)
 	Place func(k, field int, n int64) []byte
@@ -30,16 +31,16 @@ type Reader struct {
 	g   driver.Group
 }
 
-// NewReader returns a reader that takes memory from the Go heap, unless its
+// NewDirect returns a Direct that takes memory from the Go heap, unless its
 // Alloc is set.
-func NewReader(src driver.Source, obj *Objects) *Reader {
+func NewDirect(src driver.Source, obj *Objects) *Direct {
 	seq, _ := driver.As[driver.Sequential](src)
-	return &Reader{src: src, seq: seq, obj: obj, Alloc: func(n int) ([]byte, error) { return make([]byte, n+Tail)[:n], nil }}
+	return &Direct{src: src, seq: seq, obj: obj, Alloc: func(n int) ([]byte, error) { return make([]byte, n+Tail)[:n], nil }}
 }
 
 // Read reads records. The error of a single record is in its Err. Read itself fails if ctx is done or there is no
 // memory. The records are valid until the next Read.
-func (r *Reader) Read(ctx context.Context, ids []int64) ([]driver.Record, error) {
+func (r *Direct) Read(ctx context.Context, ids []int64) ([]driver.Record, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -87,7 +88,7 @@ func (r *Reader) Read(ctx context.Context, ids []int64) ([]driver.Record, error)
 }
 
 // learn reads one piece of the index.
-func (r *Reader) learn(ctx context.Context, e driver.Extent) error {
+func (r *Direct) learn(ctx context.Context, e driver.Extent) error {
 	b := make([]byte, e.Size+Tail)[:e.Size]
 	if err := r.obj.Read(ctx, e.Object, b, e.Offset); err != nil {
 		return err
