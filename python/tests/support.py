@@ -59,6 +59,22 @@ def same_batches(a: Iterable[stoker.Batch], b: Iterable[stoker.Batch]) -> None:
     assert n > 0
 
 
+def same_records(loader: stoker.Loader, columns: dict[str, Any]) -> None:
+    """Each record of a shuffled epoch comes once, with its values in the columns: arrays, lists, text or bytes."""
+    seen = []
+    for batch in loader:
+        for row, i in enumerate(batch.index.tolist()):
+            seen.append(i)
+            for name, values in columns.items():
+                got, want = batch[name][row], values[i]
+                if isinstance(want, bytes):
+                    assert bytes(got) == want, f"{name} of record {i}"
+                else:
+                    np.testing.assert_array_equal(got, want, f"{name} of record {i}")
+                    assert not isinstance(values, np.ndarray) or got.dtype == values.dtype.newbyteorder("="), name
+    assert sorted(seen) == list(range(len(next(iter(columns.values()))))) != seen
+
+
 def rows(loader: stoker.Loader) -> list[list[int]]:
     """Return the records of an epoch's batches."""
     return [batch.index.tolist() for batch in loader]

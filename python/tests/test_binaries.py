@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_formats import idx
 
 import stoker
 from stoker import transforms as T
@@ -48,13 +49,6 @@ def agree(make: Make, binary: str, url: str, reference: Any, tmp_path: Path, lab
         assert len(seen) == len(reference)
         if labels:
             assert loader.classes == labels, source
-
-
-def idx(a: np.ndarray) -> bytes:
-    """Return an array as an IDX file."""
-    kind = {"uint8": 8, "int8": 9, "int16": 11, "int32": 12, "float32": 13, "float64": 14}[a.dtype.name]
-    head = struct.pack(f">HBB{a.ndim}I", 0, kind, a.ndim, *a.shape)
-    return head + a.astype(a.dtype.newbyteorder(">")).tobytes()
 
 
 @pytest.mark.parametrize("name", ["MNIST", "FashionMNIST", "KMNIST"])
@@ -99,17 +93,6 @@ def test_qmnist(make: Make, binary: str, tmp_path: Path) -> None:
     for batch in make(stoker.open(str(raw)).select("labels"), batch_size=5):
         for i, number in enumerate(batch.index.tolist()):
             assert batch.labels[i].tolist() == whole[number][1].tolist()
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "float32", "float64"])
-def test_idx_arrays(make: Make, tmp_path: Path, dtype: str) -> None:
-    for shape in ((20,), (20, 3), (20, 3, 2), (20, 2, 3, 4)):
-        want = RNG.integers(0, 100, shape).astype(dtype)
-        path = tmp_path / f"{dtype}{len(shape)}.idx"
-        path.write_bytes(idx(want))
-        for batch in make(path, batch_size=6, shuffle=True):
-            assert (batch.data == want[batch.index]).all()
-            assert batch.data.dtype == (np.int64 if shape == (20,) and dtype[0] != "f" else dtype)
 
 
 class Python2(pickle._Pickler):  # type: ignore[name-defined]

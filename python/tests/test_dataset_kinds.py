@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_formats
 import test_segmentation
-import test_tables
 import test_tokens
 from PIL import Image
 from test_detection import api, coco, segmented  # noqa: F401
@@ -151,9 +151,9 @@ def test_scans(tmp_path: Path, binary: str, packed: bool) -> None:
 @FORMS
 def test_rows_of_tables(tmp_path: Path, binary: str, packed: bool) -> None:
     pytest.importorskip("pandas")
-    test_tables.write_json_lines(tmp_path / "x.jsonl")
+    columns = test_formats.text_table()
+    test_formats.write_json_lines(f"{tmp_path}/x.jsonl", columns)
     data = opened(tmp_path / "x.jsonl", packed, binary, tmp_path)
-    columns = test_tables.rows()
     assert list(data.fields) == list(columns)
     for i, record in enumerate(data):
         assert record["n"] == columns["n"][i]

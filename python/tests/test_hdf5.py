@@ -18,65 +18,6 @@ from support import cli
 Make = Callable[..., stoker.Loader]
 COUNT = 53
 
-# The options that a data set may be written with, all of shape [COUNT, 6, 5].
-WAYS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "chunked": {"chunks": (8, 4, 5)},
-    "rows": {"chunks": (1, 6, 5), "compression": "gzip", "shuffle": True},
-    "gzip": {"chunks": (8, 6, 5), "compression": "gzip", "compression_opts": 9},
-    "lzf": {"chunks": (16, 3, 2), "compression": "lzf", "shuffle": True},
-    "sums": {"chunks": (8, 6, 5), "fletcher32": True},
-    "all": {"chunks": (5, 6, 5), "compression": "gzip", "shuffle": True, "fletcher32": True},
-    "grows": {"chunks": (8, 6, 5), "maxshape": (None, 6, 5), "compression": "gzip"},
-    "grows_both": {"chunks": (3, 2, 5), "maxshape": (None, None, 5)},
-    "room": {"chunks": (3, 6, 5), "maxshape": (500, 6, 5)},
-}
-TYPES = ["|b1", "|u1", "|i1", "<u2", ">i2", ">u4", "<i4", "<i8", ">u8", "<f2", ">f4", "<f4", ">f8", "<f8"]
-
-
-def values(dtype: str, seed: int) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    if np.dtype(dtype).kind == "f":
-        return np.round(rng.normal(size=(COUNT, 6, 5)) * 8).astype(dtype)
-    return rng.integers(0, 100, (COUNT, 6, 5)).astype(dtype)
-
-
-def same(loader: stoker.Loader, path: Path, names: dict[str, str]) -> None:
-    """Compare all records with h5py's; names are data sets by field."""
-    seen = []
-    with h5py.File(path) as f:
-        want = {name: f[of][:] for name, of in names.items()}
-        for batch in loader:
-            index = np.asarray(batch.index)
-            seen += index.tolist()
-            for name, rows in want.items():
-                np.testing.assert_array_equal(batch[name], rows[index])
-    assert sorted(seen) == list(range(COUNT)) != seen
-
-
-@pytest.mark.parametrize("libver", ["earliest", "latest"])
-@pytest.mark.parametrize("userblock", [0, 1024])
-def test_layouts_and_types(make: Make, tmp_path: Path, libver: str, userblock: int) -> None:
-    path = tmp_path / "x.h5"
-    names = {}
-    with h5py.File(path, "w", libver=libver, userblock_size=userblock) as f:
-        for w, (way, options) in enumerate(WAYS.items()):
-            for t, dtype in enumerate(TYPES):
-                if (w + t) % 3 == 0 or (libver == "latest" and t == w):
-                    name = f"{way}/{np.dtype(dtype).str[1:]}_{'big' if dtype[0] == '>' else 'little'}"
-                    f.create_dataset(name, data=values(dtype, w * 100 + t), **options)
-                    names[name] = name
-    same(make(path, batch_size=7, shuffle=True, seed=1), path, names)
-
-
-def test_packed(make: Make, binary: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    with h5py.File(path, "w") as f:
-        for w, (way, options) in enumerate(WAYS.items()):
-            f.create_dataset(way, data=values("<f4", w), **options)
-    cli(binary, "pack", path, tmp_path / "packed")
-    same(make(tmp_path / "packed", batch_size=7, shuffle=True, seed=1), path, {way: way for way in WAYS})
-
 
 def test_larger_than_what_is_kept(make: Make, tmp_path: Path) -> None:
     """Chunks of many rows, more than are decoded when a file is opened."""

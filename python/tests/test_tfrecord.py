@@ -18,7 +18,6 @@ from support import cli
 Make = Callable[..., stoker.Loader]
 Image: Any = pytest.importorskip("PIL.Image")
 FILES = Path(__file__).parents[2] / "internal/source/tfrecordsource/testdata"
-RNG = np.random.default_rng(7)
 
 
 def test_features(make: Make, binary: str, tmp_path: Path) -> None:
@@ -70,29 +69,3 @@ def test_errors(make: Make) -> None:
         stoker.ConfigError, match=r'column "negative" cannot be image: it has numbers; without :image it is read as int'
     ):
         make(f"{FILES}/examples.tfrecord?negative:image", batch_size=2)
-
-
-def test_tensorflow(make: Make, tmp_path: Path) -> None:
-    """Fresh records, compared with TensorFlow's parsing of them."""
-    tf: Any = pytest.importorskip("tensorflow")
-    path = tmp_path / "x.tfrecord"
-    with tf.io.TFRecordWriter(str(path)) as out:
-        for i in range(50):
-            floats = RNG.random(i % 4).astype(np.float32).tolist()
-            values = {
-                "n": tf.train.Feature(int64_list=tf.train.Int64List(value=[int(RNG.integers(-(2**62), 2**62))])),
-                "list": tf.train.Feature(float_list=tf.train.FloatList(value=floats)),
-                "raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[RNG.bytes(i)])),
-            }
-            out.write(tf.train.Example(features=tf.train.Features(feature=values)).SerializeToString())
-    batch = next(iter(make(path, batch_size=50)))
-    wanted = {
-        "n": tf.io.FixedLenFeature([], tf.int64),
-        "list": tf.io.RaggedFeature(tf.float32),
-        "raw": tf.io.FixedLenFeature([], tf.string),
-    }
-    for i, record in enumerate(tf.data.TFRecordDataset(str(path))):
-        got = tf.io.parse_single_example(record, wanted)
-        assert batch.n[i] == got["n"].numpy()
-        assert batch.list[i].tolist() == got["list"].numpy().tolist()
-        assert batch.raw[i].tobytes() == got["raw"].numpy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,77 +11,11 @@ import zarr
 
 import stoker
 from stoker import transforms as T
-from support import cli
 
 Make = Callable[..., stoker.Loader]
 COUNT = 47
-TYPES = [
-    "bool",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "uint32",
-    "int32",
-    "uint64",
-    "int64",
-    "float16",
-    "float32",
-    "float64",
-]
-
 if int(zarr.__version__.split(".")[0]) < 3:
     pytest.skip("files of version 3 take zarr 3", allow_module_level=True)
-
-
-def values(dtype: str, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 100, (COUNT, 6, 5)).astype(dtype)
-
-
-def same(loader: stoker.Loader, arrays: dict[str, np.ndarray]) -> None:
-    seen = []
-    for batch in loader:
-        index = np.asarray(batch.index)
-        seen += index.tolist()
-        for name, rows in arrays.items():
-            np.testing.assert_array_equal(batch[name], rows[index])
-    assert sorted(seen) == list(range(COUNT)) != seen
-
-
-def ways(version: int) -> list[dict[str, Any]]:
-    import numcodecs
-    from zarr import codecs
-
-    if version == 2:
-        return [
-            {"chunks": (8, 6, 5), "compressors": None},
-            {"chunks": (8, 4, 3), "compressors": numcodecs.Blosc("lz4", shuffle=1)},
-            {"chunks": (1, 6, 5), "compressors": numcodecs.Zstd(), "order": "F"},
-            {"chunks": (50, 2, 5), "compressors": numcodecs.Zlib()},
-        ]
-    return [
-        {"chunks": (8, 6, 5), "compressors": None},
-        {"chunks": (8, 4, 3)},
-        {"chunks": (4, 3, 5), "shards": (16, 6, 5)},
-        {"chunks": (7, 5, 5), "filters": [codecs.TransposeCodec(order=(1, 2, 0))], "compressors": codecs.GzipCodec()},
-        {"chunks": (9, 6, 5), "serializer": codecs.BytesCodec(endian="big"), "compressors": codecs.BloscCodec()},
-    ]
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_arrays(make: Make, binary: str, tmp_path: Path, version: int) -> None:
-    group = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=version)
-    arrays = {}
-    for w, way in enumerate(ways(version)):
-        for t, dtype in enumerate(TYPES):
-            if (w + t) % 2 == 0 or dtype == "float32":
-                name = f"{dtype}_{w}"
-                arrays[name] = values(dtype, w * 100 + t)
-                group.create_array(name, shape=arrays[name].shape, dtype=dtype, **way)[:] = arrays[name]
-    same(make(tmp_path / "x.zarr", batch_size=7, shuffle=True, seed=1), arrays)
-    out = tmp_path / "packed"
-    cli(binary, "pack", tmp_path / "x.zarr", out)
-    same(make(out, batch_size=7, shuffle=True, seed=1), arrays)
 
 
 def test_larger_than_what_is_kept(make: Make, tmp_path: Path) -> None:
@@ -138,17 +71,3 @@ def test_damage_is_one_line(make: Make, tmp_path: Path) -> None:
     with pytest.raises(stoker.StokerError, match=r"chunk 7 \(.*x.zarr/c/7/0, byte 0\): zstd: "):
         for _ in make(tmp_path / "x.zarr", batch_size=100):
             pass
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_in_a_zip_file(make: Make, binary: str, tmp_path: Path, version: int) -> None:
-    path = tmp_path / "x.zip"
-    store = zarr.storage.ZipStore(path, mode="w")
-    group = zarr.open_group(store, mode="w", zarr_format=version)
-    arrays = {f"a{w}": values("float32", w) for w in range(len(ways(version)))}
-    for way, (name, a) in zip(ways(version), arrays.items(), strict=True):
-        group.create_array(name, shape=a.shape, dtype="float32", **way)[:] = a
-    store.close()
-    same(make(path, 8, shuffle=True), arrays)
-    cli(binary, "pack", path, tmp_path / "p")
-    same(make(tmp_path / "p", 8, shuffle=True), arrays)
