@@ -394,8 +394,12 @@ func variants() (rows []row) {
 	add("zarr/array", "TestArrays of zarrsource", golden("zarrsource/testdata/third.zarr/shards_plain"), "", 24)
 	r := add("tar/shards", "TestSamples of tarsource", func(t testing.TB) string { return formattest.TarShards(t, 2) }, "", 20)
 	r.not["Packed"], r.not["Loaded"] = noPixels, noPixels
-	r = add("tar/compressed", "TestOrderedRecords of tarsource", func(t testing.TB) string { return formattest.Compressed(t, formattest.TarShards(t, 5)) }, "", 50)
-	r.not["Packed"], r.not["Loaded"] = noPixels, noPixels
+	for _, n := range []int{2, 5} {
+		r := add(fmt.Sprintf("tar/%d compressed", n), "TestOrderedRecords of tarsource", func(t testing.TB) string { return formattest.Compressed(t, formattest.TarShards(t, n)) }, "", 10*int64(n))
+		if r.not["Packed"], r.not["Loaded"] = noPixels, noPixels; n == 5 {
+			r.not["Faults"] = "a read that hangs may be one ahead, of a shard that no record needs"
+		}
+	}
 	for _, name := range []string{"examples.tfrecord", "examples.tfrecord.gz", "sequences.tfrecord"} {
 		add("tfrecord/"+name, "TestExamples of tfrecordsource", golden("tfrecordsource/testdata/"+name), "", 24).checked = true
 	}
