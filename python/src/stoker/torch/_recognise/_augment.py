@@ -10,7 +10,7 @@ from ... import transforms as st
 from . import _proof
 from ._common import meant
 from ._library import Unknown
-from ._program import PICTURE, Program, fill_of, pixels
+from ._program import PICTURE, Program, both, fill_of, pixels
 
 Known = dict[str, Callable[[Any, Program], None]]
 
@@ -42,23 +42,14 @@ def _random_grayscale(t: Any, p: Program) -> None:
         p.add_pixels(st.RandomGrayscale(float(t.p)), random=True)
 
 
-def _with_p(make: Callable[[float], st.Transform]) -> Callable[[Any, Program], None]:
+def _with_p(make: Callable[..., st.Transform], **first: Callable[[Any], Any]) -> Callable[[Any, Program], None]:
+    """Return how a transform with a probability is added. ``first`` has its other parameters, and their types."""
+
     def add(t: Any, p: Program) -> None:
-        p.add_pixels(make(float(t.p)), random=0 < t.p < 1)
+        values = [kind(getattr(t, name)) for name, kind in first.items()]
+        p.add_pixels(make(*values, float(t.p)), random=0 < t.p < 1)
 
     return add
-
-
-def _posterize(t: Any, p: Program) -> None:
-    p.add_pixels(st.RandomPosterize(int(t.bits), float(t.p)), random=0 < t.p < 1)
-
-
-def _solarize(t: Any, p: Program) -> None:
-    p.add_pixels(st.RandomSolarize(float(t.threshold), float(t.p)), random=0 < t.p < 1)
-
-
-def _sharpness(t: Any, p: Program) -> None:
-    p.add_pixels(st.RandomAdjustSharpness(float(t.sharpness_factor), float(t.p)), random=0 < t.p < 1)
 
 
 def _pair(value: Any) -> tuple[float, float]:
@@ -169,44 +160,32 @@ def _on_pixels(known: Known) -> Known:
     return {name: checked(add) for name, add in known.items()}
 
 
-_V1, _V2 = "torchvision.transforms.transforms.", "torchvision.transforms.v2."
-_POLICIES_V1, _POLICIES_V2 = "torchvision.transforms.autoaugment.", _V2 + "_auto_augment."
+_POLICY_MODULES = ("torchvision.transforms.autoaugment.", "torchvision.transforms.v2._auto_augment.")
 
 KNOWN: Known = _on_pixels(
     {
-        _V1 + "ColorJitter": _color_jitter,
-        _V2 + "_color.ColorJitter": _color_jitter,
-        _V1 + "RandomGrayscale": _random_grayscale,
-        _V2 + "_color.RandomGrayscale": _random_grayscale,
-        _V1 + "RandomInvert": _with_p(st.RandomInvert),
-        _V2 + "_color.RandomInvert": _with_p(st.RandomInvert),
-        _V1 + "RandomAutocontrast": _with_p(st.RandomAutocontrast),
-        _V2 + "_color.RandomAutocontrast": _with_p(st.RandomAutocontrast),
-        _V1 + "RandomEqualize": _with_p(st.RandomEqualize),
-        _V2 + "_color.RandomEqualize": _with_p(st.RandomEqualize),
-        _V1 + "RandomPosterize": _posterize,
-        _V2 + "_color.RandomPosterize": _posterize,
-        _V1 + "RandomSolarize": _solarize,
-        _V2 + "_color.RandomSolarize": _solarize,
-        _V1 + "RandomAdjustSharpness": _sharpness,
-        _V2 + "_color.RandomAdjustSharpness": _sharpness,
-        _V1 + "GaussianBlur": _blur,
-        _V2 + "_misc.GaussianBlur": _blur,
-        _V1 + "RandomRotation": _rotation,
-        _V2 + "_geometry.RandomRotation": _rotation,
-        _V1 + "RandomAffine": _affine,
-        _V2 + "_geometry.RandomAffine": _affine,
-        _V1 + "RandomPerspective": _perspective,
-        _V2 + "_geometry.RandomPerspective": _perspective,
-        _V1 + "ElasticTransform": _elastic,
-        _V2 + "_geometry.ElasticTransform": _elastic,
-        _V1 + "Pad": _pad,
-        _V2 + "_geometry.Pad": _pad,
-        _POLICIES_V1 + "RandAugment": _rand_augment,
-        _POLICIES_V2 + "RandAugment": _rand_augment,
-        _POLICIES_V1 + "TrivialAugmentWide": _trivial_augment,
-        _POLICIES_V2 + "TrivialAugmentWide": _trivial_augment,
-        _POLICIES_V1 + "AutoAugment": _auto_augment,
-        _POLICIES_V2 + "AutoAugment": _auto_augment,
+        **both(
+            "_color",
+            ColorJitter=_color_jitter,
+            RandomGrayscale=_random_grayscale,
+            RandomInvert=_with_p(st.RandomInvert),
+            RandomAutocontrast=_with_p(st.RandomAutocontrast),
+            RandomEqualize=_with_p(st.RandomEqualize),
+            RandomPosterize=_with_p(st.RandomPosterize, bits=int),
+            RandomSolarize=_with_p(st.RandomSolarize, threshold=float),
+            RandomAdjustSharpness=_with_p(st.RandomAdjustSharpness, sharpness_factor=float),
+        ),
+        **both("_misc", GaussianBlur=_blur),
+        **both(
+            "_geometry",
+            RandomRotation=_rotation,
+            RandomAffine=_affine,
+            RandomPerspective=_perspective,
+            ElasticTransform=_elastic,
+            Pad=_pad,
+        ),
+        **{at + "RandAugment": _rand_augment for at in _POLICY_MODULES},
+        **{at + "TrivialAugmentWide": _trivial_augment for at in _POLICY_MODULES},
+        **{at + "AutoAugment": _auto_augment for at in _POLICY_MODULES},
     }
 )

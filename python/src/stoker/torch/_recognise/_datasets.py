@@ -342,8 +342,8 @@ def _array(dataset: Any, data: Any, channels: int, targets: str, read: Callable[
     )
 
 
-def _cifar(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 3, "targets", _same)
+def _pixels(channels: int, targets: str, read: Callable[[Any], Any]) -> Callable[[Any], Leaf]:
+    return lambda dataset: _array(dataset, dataset.data, channels, targets, read)
 
 
 def _mnist(dataset: Any) -> Leaf:
@@ -363,14 +363,6 @@ def _labelled(dataset: Any) -> Leaf:
         return dataset.data.transpose(0, 2, 3, 1)
 
     return _array(dataset, view(), 3, "labels", int, view)
-
-
-def _usps(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 1, "targets", int)
-
-
-def _semeion(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 1, "labels", int)
 
 
 def _timm_folder(dataset: Any) -> Leaf:
@@ -417,15 +409,12 @@ _KNOWN: dict[str, Callable[[Any], Leaf]] = {
     _D + "dtd.DTD": _files,
     _D + "fgvc_aircraft.FGVCAircraft": _files,
     _D + "sun397.SUN397": _files,
-    _D + "cifar.CIFAR10": _cifar,
-    _D + "cifar.CIFAR100": _cifar,
-    _D + "mnist.MNIST": _mnist,
-    _D + "mnist.FashionMNIST": _mnist,
-    _D + "mnist.KMNIST": _mnist,
-    _D + "mnist.EMNIST": _mnist,
+    _D + "cifar.CIFAR10": _pixels(3, "targets", _same),
+    _D + "cifar.CIFAR100": _pixels(3, "targets", _same),
+    **{f"{_D}mnist.{name}": _mnist for name in ("MNIST", "FashionMNIST", "KMNIST", "EMNIST")},
     _D + "stl10.STL10": _labelled,
     _D + "svhn.SVHN": _labelled,
-    _D + "usps.USPS": _usps,
-    _D + "semeion.SEMEION": _semeion,
+    _D + "usps.USPS": _pixels(1, "targets", int),
+    _D + "semeion.SEMEION": _pixels(1, "labels", int),
     "timm.data.dataset.ImageDataset": _timm_folder,
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ... import transforms as st
 from ._library import Unknown
+
+_T = TypeVar("_T")
 
 # The state of a sample between transforms: a picture of Pillow's, a tensor of uint8, one of floats from 0 to 1, or one
 # of any floats.
@@ -92,6 +94,12 @@ class Exact(st.Transform):
         return repr(self.of)
 
 
+def only(t: Any, p: Program, *states: str) -> None:
+    """Check that a transform is at a point where it gets one of these."""
+    if p.state not in states:
+        raise Unknown(f"{type(t).__name__} of a {p.state}")
+
+
 def pixels(t: Any, p: Program) -> None:
     """Check that a transform of pixels is at a point where the engine's gives the same result."""
     if p.state not in (PICTURE, BYTES):
@@ -113,3 +121,11 @@ def fill_of(t: Any) -> Any:
     if whole != numbers or any(not 0 <= v <= 255 for v in whole):
         raise Unknown(f"{type(t).__name__} with fill={fill}: the engine takes whole numbers from 0 to 255")
     return None if fill is None else whole[0] if len(whole) == 1 else tuple(whole)
+
+
+V1, V2 = "torchvision.transforms.transforms.", "torchvision.transforms.v2."
+
+
+def both(module: str, **known: _T) -> dict[str, _T]:
+    """Return transforms by their full names: in torchvision's v1, and in a module of its v2."""
+    return {at + name: of for name, of in known.items() for at in (V1, f"{V2}{module}.")}

@@ -18,7 +18,7 @@ from ..._errors import ConfigError
 from . import _augment, _proof
 from ._common import meant
 from ._library import INSTEAD_OF, Unknown, check_class, check_instance, forwards_to, qualified
-from ._program import ARRAY, BYTES, FLOATS, PICTURE, UNIT, Program, fill_of, pixels
+from ._program import ARRAY, BYTES, FLOATS, PICTURE, UNIT, V1, V2, Program, both, fill_of, only, pixels
 
 __all__ = [
     "ARRAY", "BYTES", "FLOATS", "PICTURE", "UNIT", "Program", "Unchanged", "is_list", "parts_of", "recognise",
@@ -274,7 +274,7 @@ def _add(transform: Any, program: Program) -> None:
     if program.proven:
         check_class(kind)
     check_instance(transform)
-    if program.wrapped and not name.startswith((_V2, "torch.")):
+    if program.wrapped and not name.startswith((V2, "torch.")):
         program.wrapped = None
     program.python = program.python or name in _PYTHONS
     try:
@@ -386,8 +386,7 @@ def _random_crop(t: Any, p: Program) -> None:
 
 def _flip(make: Callable[[float], st.Transform]) -> Callable[[Any, Program], None]:
     def add(t: Any, p: Program) -> None:
-        if p.state == ARRAY:
-            raise Unknown(f"{type(t).__name__} of a {p.state}")
+        only(t, p, PICTURE, BYTES, UNIT, FLOATS)
         # A flip moves whole pixels, whatever they are by then.
         p.add(make(float(t.p)), random=0 < t.p < 1)
 
@@ -416,20 +415,17 @@ def _to_unit(p: Program) -> None:
 
 
 def _to_tensor(t: Any, p: Program) -> None:
-    if p.state != PICTURE:
-        raise Unknown(f"ToTensor of a {p.state}")
+    only(t, p, PICTURE)
     _to_unit(p)
 
 
 def _pil_to_tensor(t: Any, p: Program) -> None:
-    if p.state != PICTURE:
-        raise Unknown(f"{type(t).__name__} of a {p.state}")
+    only(t, p, PICTURE)
     p.state, p.plain = BYTES, False  # colours lie last in it
 
 
 def _to_image(t: Any, p: Program) -> None:
-    if p.state == ARRAY:
-        raise Unknown(f"{type(t).__name__} of a {p.state}")
+    only(t, p, PICTURE, BYTES, UNIT, FLOATS)
     if p.state == PICTURE:
         p.state = BYTES
     # A tensor only gets another class, which torch's collate takes off again.
@@ -437,8 +433,7 @@ def _to_image(t: Any, p: Program) -> None:
 
 
 def _to_pure(t: Any, p: Program) -> None:
-    if p.state in (PICTURE, ARRAY):
-        raise Unknown(f"ToPureTensor of a {p.state}")
+    only(t, p, BYTES, UNIT, FLOATS)
     p.wrapped = False
 
 
@@ -461,8 +456,7 @@ def _to_dtype(t: Any, p: Program) -> None:
 
 
 def _normalize(t: Any, p: Program) -> None:
-    if p.state not in (UNIT, FLOATS):
-        raise Unknown(f"Normalize of a {p.state}")
+    only(t, p, UNIT, FLOATS)
     # As torch reads them: a number is for all channels.
     mean, std = (torch.as_tensor(value, dtype=torch.float32, device="cpu") for value in (t.mean, t.std))
     if mean.ndim > 1 or std.ndim > 1:
@@ -476,8 +470,7 @@ def _normalize(t: Any, p: Program) -> None:
 
 
 def _random_erasing(t: Any, p: Program) -> None:
-    if p.state not in (UNIT, FLOATS):
-        raise Unknown(f"RandomErasing of a {p.state}")
+    only(t, p, UNIT, FLOATS)
     value = t.value
     if isinstance(value, str) and value != "random":
         raise Unknown(f"RandomErasing with value {value!r}")
@@ -496,8 +489,7 @@ _GEOMETRY = (
 
 def _timm_crop(t: Any, p: Program) -> None:
     """As torchvision's: the same distribution of the same boxes, drawn from Python's random numbers."""
-    if p.state != PICTURE:
-        raise Unknown(f"{type(t).__name__} of a {p.state}")
+    only(t, p, PICTURE)
     if isinstance(t.interpolation, tuple | list):
         raise Unknown(f"{type(t).__name__} with a random interpolation")
     if not (0 < t.scale[0] <= t.scale[1] <= 1 and 0 < t.ratio[0] <= t.ratio[1]):
@@ -505,23 +497,19 @@ def _timm_crop(t: Any, p: Program) -> None:
     _random_resized_crop(t, p)
 
 
-def _maybe_to_tensor(t: Any, p: Program) -> None:
-    if p.state == PICTURE:
-        _to_unit(p)
-    elif p.state == ARRAY:
-        raise Unknown(f"{type(t).__name__} of a {p.state}")
+def _maybe(add: Callable[[Any, Program], None]) -> Callable[[Any, Program], None]:
+    """Return the same, for pictures alone: tensors stay as they are."""
 
+    def maybe(t: Any, p: Program) -> None:
+        only(t, p, PICTURE, BYTES, UNIT, FLOATS)
+        if p.state == PICTURE:
+            add(t, p)
 
-def _maybe_pil_to_tensor(t: Any, p: Program) -> None:
-    if p.state == PICTURE:
-        p.state, p.plain = BYTES, False
-    elif p.state == ARRAY:
-        raise Unknown(f"{type(t).__name__} of a {p.state}")
+    return maybe
 
 
 def _to_numpy(t: Any, p: Program) -> None:
-    if p.state != PICTURE:
-        raise Unknown(f"ToNumpy of a {p.state}")
+    only(t, p, PICTURE)
     p.state, p.plain = ARRAY, False
 
 
@@ -539,52 +527,35 @@ def _nothing(t: Any, p: Program) -> None:
 
 
 _TIMM = "timm.data.transforms."
-_V1, _V2 = "torchvision.transforms.transforms.", "torchvision.transforms.v2."
-_CONTAINERS = {_V1 + "Compose", _V2 + "_container.Compose"}
-_COMPOSITES: dict[str, Callable[[Any, Program], None]] = {
-    _V1 + "RandomApply": _random_apply,
-    _V2 + "_container.RandomApply": _random_apply,
-    _V1 + "RandomChoice": _random_choice,
-    _V2 + "_container.RandomChoice": _random_choice,
-    _V1 + "RandomOrder": _random_order,
-    _V2 + "_container.RandomOrder": _random_order,
-}
+_CONTAINERS = both("_container", Compose=None).keys()
+_COMPOSITES = both("_container", RandomApply=_random_apply, RandomChoice=_random_choice, RandomOrder=_random_order)
 
 # Transforms that draw Python's random numbers.
 _PYTHONS = (_V1 + "RandomChoice", _V1 + "RandomOrder", _TIMM + "RandomResizedCropAndInterpolation")
 
 _KNOWN: dict[str, Callable[[Any, Program], None]] = {
-    _V1 + "Resize": _resize,
-    _V2 + "_geometry.Resize": _resize,
-    _V1 + "CenterCrop": _center_crop,
-    _V2 + "_geometry.CenterCrop": _center_crop,
-    _V1 + "RandomResizedCrop": _random_resized_crop,
-    _V2 + "_geometry.RandomResizedCrop": _random_resized_crop,
-    _V1 + "RandomCrop": _random_crop,
-    _V2 + "_geometry.RandomCrop": _random_crop,
-    _V1 + "RandomHorizontalFlip": _flip(st.RandomHorizontalFlip),
-    _V2 + "_geometry.RandomHorizontalFlip": _flip(st.RandomHorizontalFlip),
-    _V1 + "RandomVerticalFlip": _flip(st.RandomVerticalFlip),
-    _V2 + "_geometry.RandomVerticalFlip": _flip(st.RandomVerticalFlip),
-    _V1 + "Grayscale": _grayscale,
-    _V2 + "_color.Grayscale": _grayscale,
-    _V1 + "ToTensor": _to_tensor,
-    _V1 + "PILToTensor": _pil_to_tensor,
-    _V2 + "_type_conversion.PILToTensor": _pil_to_tensor,
-    _V2 + "_type_conversion.ToImage": _to_image,
-    _V2 + "_type_conversion.ToPureTensor": _to_pure,
-    _V1 + "ConvertImageDtype": _to_dtype,
-    _V2 + "_misc.ConvertImageDtype": _to_dtype,
-    _V2 + "_misc.ToDtype": _to_dtype,
-    _V1 + "Normalize": _normalize,
-    _V2 + "_misc.Normalize": _normalize,
-    _V1 + "RandomErasing": _random_erasing,
-    _V2 + "_augment.RandomErasing": _random_erasing,
-    _V2 + "_misc.Identity": _nothing,
+    **both(
+        "_geometry",
+        Resize=_resize,
+        CenterCrop=_center_crop,
+        RandomResizedCrop=_random_resized_crop,
+        RandomCrop=_random_crop,
+        RandomHorizontalFlip=_flip(st.RandomHorizontalFlip),
+        RandomVerticalFlip=_flip(st.RandomVerticalFlip),
+    ),
+    **both("_color", Grayscale=_grayscale),
+    **both("_type_conversion", PILToTensor=_pil_to_tensor),
+    **both("_misc", ConvertImageDtype=_to_dtype, Normalize=_normalize),
+    **both("_augment", RandomErasing=_random_erasing),
+    V1 + "ToTensor": _to_tensor,
+    V2 + "_type_conversion.ToImage": _to_image,
+    V2 + "_type_conversion.ToPureTensor": _to_pure,
+    V2 + "_misc.ToDtype": _to_dtype,
+    V2 + "_misc.Identity": _nothing,
     "torch.nn.modules.linear.Identity": _nothing,
     _TIMM + "RandomResizedCropAndInterpolation": _timm_crop,
-    _TIMM + "MaybeToTensor": _maybe_to_tensor,
-    _TIMM + "MaybePILToTensor": _maybe_pil_to_tensor,
+    _TIMM + "MaybeToTensor": _maybe(_to_tensor),
+    _TIMM + "MaybePILToTensor": _maybe(_pil_to_tensor),
     _TIMM + "ToNumpy": _to_numpy,
     _TIMM + "ToTensor": _timm_to_tensor,
     **_augment.KNOWN,
