@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -79,14 +80,14 @@ func (app *App) loopReport(program int, report func(*steptime.Told, proc.Usage) 
 			return nil // the program has given up
 		case err != nil && err != io.EOF && err != bufio.ErrBufferFull:
 			return fmt.Errorf("reading standard input: %w", err)
-		case string(said) != step.word+"\n":
+		case string(said) != strconv.Quote(step.word)+"\n":
 			return &Error{Msg: fmt.Sprintf("standard input says %.40q; it must say %s first", said, step.word)}
 		}
 		if program > 0 {
 			tree := slices.DeleteFunc(proc.Live.Tree(program), func(pid int) bool { return pid == os.Getpid() })
 			*step.usage = proc.Live.UsageOf(tree, step.memory)
 		}
-		if _, err := io.WriteString(app.Stdout, "ok\n"); err != nil {
+		if _, err := io.WriteString(app.Stdout, "true\n"); err != nil {
 			return err
 		}
 	}

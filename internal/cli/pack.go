@@ -211,26 +211,24 @@ type packCommand struct {
 
 // pieceFlags are for a pack that several processes write.
 type pieceFlags struct {
-	commit, begun, wipe bool
-	number, count       int
-	parent              int
+	commit, begun, wipe, stream bool
+	parent                      int
 }
 
 func (f *pieceFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.Lookup("part").Usage = "pack part `I/N` of the inputs, I from 0 to N-1; --commit makes one pack of all parts; or the NAME of a part of --split"
 	fl.BoolVar(&f.commit, "commit", false, "make the pack OUT whole, of the parts that are in it")
-	fl.IntVar(&f.number, "piece", 0, "")
-	fl.IntVar(&f.count, "pieces", 0, "")
+	fl.BoolVar(&f.stream, "stream", false, "")
 	fl.BoolVar(&f.begun, "begun", false, "")
 	fl.BoolVar(&f.wipe, "clear", false, "")
 	fl.IntVar(&f.parent, "parent", 0, "")
-	// The Python package, which cuts the inputs itself, uses the first two. Schedulers' workers, which are killed and
-	// have no other way to look into buckets, use the others.
-	for _, name := range []string{"piece", "pieces", "begun", "clear", "parent"} {
+	// The Python package uses the first one for its own data. Schedulers' workers, which are killed and have no other
+	// way to look into buckets, use the others.
+	for _, name := range []string{"stream", "begun", "clear", "parent"} {
 		_ = fl.MarkHidden(name)
 	}
-	cmd.MarkFlagsMutuallyExclusive("part", "commit", "piece")
+	cmd.MarkFlagsMutuallyExclusive("part", "commit", "stream")
 }
 
 func newPackCommand(app *App) *cobra.Command {
@@ -242,7 +240,7 @@ func newPackCommand(app *App) *cobra.Command {
 		Long:    packHelp(),
 		Example: packExamples,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if c.onPack() {
+			if c.onPack() || c.pieces.stream {
 				return exactArgs("OUT")(cmd, args)
 			}
 			return exactArgs("SRC", "OUT")(cmd, args)
@@ -281,15 +279,18 @@ func (c *packCommand) run(cmd *cobra.Command, args []string) error {
 	if c.onPack() {
 		return c.runOnPack(args[0])
 	}
-	src, out := args[0], args[1]
 	if err := c.variants.read(opt, c.look.spec.Seed); err != nil {
 		return err
 	}
+	if c.pieces.stream {
+		return c.stream(cmd, args[0], opt)
+	}
+	src, out := args[0], args[1]
 	c.change.asBefore(cmd, out, opt)
 	if err := c.look.read(); err != nil {
 		return err
 	}
-	if err := c.readPiece(cmd, opt); err != nil {
+	if err := c.readPiece(opt); err != nil {
 		return err
 	}
 	if err := packPrefix(src, out); err != nil {
@@ -313,7 +314,7 @@ func (c *packCommand) runOnPack(out string) error {
 	case c.pieces.wipe:
 		return pack.Clear(c.app.Context, out)
 	case c.pieces.commit:
-		return c.app.commitPack(out, c.pieces.count, &c.packFlags)
+		return c.app.commitPack(out, &c.packFlags)
 	case c.change.compact:
 		return c.app.compactPack(out, c.asJSON)
 	}
@@ -321,20 +322,15 @@ func (c *packCommand) runOnPack(out string) error {
 }
 
 // readPiece sets the part of the inputs that this process packs.
-func (c *packCommand) readPiece(cmd *cobra.Command, opt *pack.Options) (err error) {
-	n := c.pieces.number
-	switch part := &c.look.spec.Part; {
-	case strings.Contains(*part, "/"): // no name of a part of --split
-		if opt.Piece, err = pack.ParsePiece(*part); err != nil {
-			return usageError("", "--part: %v", err)
-		}
-		*part = ""
-	case cmd.Flags().Changed("piece"):
-		if n < 0 || n >= pack.MaxPieces {
-			return usageError("", "--piece %d: give a number from 0 to %d", n, pack.MaxPieces-1)
-		}
-		opt.Piece = pack.Piece{Number: n, Whole: true}
+func (c *packCommand) readPiece(opt *pack.Options) (err error) {
+	part := &c.look.spec.Part
+	if !strings.Contains(*part, "/") { // the name of a part of --split
+		return nil
 	}
+	if opt.Piece, err = pack.ParsePiece(*part); err != nil {
+		return usageError("", "--part: %v", err)
+	}
+	*part = ""
 	return nil
 }
 
@@ -442,17 +438,22 @@ func (app *App) begunPack(out string) error {
 	if err != nil {
 		return err
 	}
-	said := map[string]any{"some": b.Some, "pieces": append([]int{}, b.Pieces...), "parts": b.Parts}
-	if m := b.Whole; m != nil {
-		said["whole"] = map[string]any{"source": m.Source.Path, "records": m.Records, "bytes": m.Bytes, "skipped": m.Skipped}
-	}
+	said := map[string]any{"some": b.Some, "pieces": append([]int{}, b.Pieces...), "parts": b.Parts, "whole": wholeText(b.Whole)}
 	return json.NewEncoder(app.Stdout).Encode(said)
 }
 
+// wholeText describes a finished pack for the Python package, nil for none.
+func wholeText(m *pack.Manifest) map[string]any {
+	if m == nil {
+		return nil
+	}
+	return map[string]any{"source": m.Source.Path, "records": m.Records, "bytes": m.Bytes, "skipped": m.Skipped}
+}
+
 // commitPack completes a pack whose pieces are written.
-func (app *App) commitPack(out string, pieces int, f *packFlags) error {
+func (app *App) commitPack(out string, f *packFlags) error {
 	return app.runPack(f, &pack.Options{}, out, "packing", func() (*pack.Summary, error) {
-		m, err := pack.Commit(app.Context, out, pieces)
+		m, err := pack.Commit(app.Context, out, 0)
 		return &pack.Summary{Manifest: m}, err
 	})
 }

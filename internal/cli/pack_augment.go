@@ -21,7 +21,7 @@ type augmentFlags struct {
 	list    string
 	outputs string // JSON
 	n       int
-	first   int64
+	first   int64 // the number of records before those of a piece
 	// Of sound.
 	audio   string
 	rate    int
@@ -42,9 +42,7 @@ func (f *augmentFlags) register(fl *pflag.FlagSet) {
 	fl.IntVar(&f.samples, "audio-samples", 0, "cut sound after `N` samples, and fill shorter recordings with silence")
 	f.similar.register(fl)
 	fl.StringVar(&f.outputs, "outputs", "", "")
-	fl.Int64Var(&f.first, "first", 0, "")
 	_ = fl.MarkHidden("outputs") // of the Python package, which knows them by field
-	_ = fl.MarkHidden("first")
 	fl.Lookup("seed").Usage = "the seed `NUMBER` of the split and of --augment"
 }
 

@@ -23,7 +23,7 @@ def test_the_observer_reports_and_is_gone(binary: str) -> None:
         observer.begin()
         burned = sum(i * i for i in range(2_000_000))
         observer.end()
-        report = observer.report(LOOP)
+        report = observer.last(LOOP)
     assert burned > 0
     assert report["steps"] == 3
     assert report["step"]["p99"] == 0.01
@@ -56,7 +56,7 @@ def test_an_observer_that_dies_is_an_error(binary: str) -> None:
         observer.begin()
         observer.end()
         with pytest.raises(stoker.StokerError, match="no report on the loop: standard input holds no loop: 0 steps"):
-            observer.report({})
+            observer.last({})
 
 
 def test_ask_says_what_the_binary_says(binary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Format is a file of records that the Python client writes for the engine.
+// Format is a file of records that came from the Python client.
 var Format = &format.Format{
 	Name:     "spool",
 	Internal: true,

@@ -1,5 +1,5 @@
-// Package spoolsource reads spool files, in which stoker.pack of the Python client passes the results of its
-// workers: a list of fields, and their values by record. Such a file only exists until it is packed.
+// Package spoolsource writes and reads spool files, which hold records of the Python client's stoker.pack until they
+// are packed: a list of fields, and their values by record.
 //
 // A file has the values of all records, one after the other. Then follows an index of 8-byte words: for each record
 // its offset and a word per field. Next is JSON (spool). A trailer of 40 bytes has the offset of the index, the

@@ -10,11 +10,14 @@ import select
 import subprocess
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from ._binary import environment, find_binary
 from ._errors import ConfigError, EngineDied, StokerError
 from ._process import started
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _T = TypeVar("_T")
 _USAGE = 2  # exit code: the arguments are wrong
@@ -57,23 +60,29 @@ def message(text: str) -> str:
     """Return the error and its hints without the program's name and its progress."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith("stoker: ")), None)
-    return "" if start is None else "\n".join([lines[start].removeprefix("stoker: "), *lines[start + 1 :]])
+    if start is None:
+        return ""
+    hints = [line.strip() if line.startswith("  hint: ") else line for line in lines[start + 1 :]]
+    return "\n".join([lines[start].removeprefix("stoker: "), *hints])
 
 
-class Observer:
-    """A process that watches while a loop of this one runs, and then reports on it.
+class Talk:
+    """A command of ``stoker`` that answers this process. It ends with its last answer, and with this process."""
 
-    It reads the resources used by this process and its children when counting begins and ends, so that this costs the
-    loop nothing. It exits after its report, on request, and with this process.
-    """
+    def __init__(self, arguments: Sequence[str], failing: str = "", patience: float | None = None) -> None:
+        """Start it.
 
-    def __init__(self, kind: str) -> None:
-        """Start it, for a report of a kind: "bench" or "profile"."""
+        Args:
+            arguments: the command.
+            failing: what its errors begin with.
+            patience: the seconds that an answer may take.
+        """
         pipe = subprocess.PIPE
-        command = ["loop", kind, f"--parent={os.getpid()}"]
-        self._child = started("the observer", find_binary(), command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
+        command = [*arguments, f"--parent={os.getpid()}"]
+        self._name, self._failing, self._patience = f"stoker {arguments[0]}", failing, patience
+        self._child = started(self._name, find_binary(), command, stdin=pipe, stdout=pipe, stderr=pipe)
 
-    def __enter__(self) -> Observer:
+    def __enter__(self) -> Self:
         """Return itself."""
         return self
 
@@ -83,43 +92,46 @@ class Observer:
         """End it."""
         self.close()
 
-    def begin(self) -> None:
-        """Count from here."""
-        self._say("begin")
-
-    def end(self) -> None:
-        """Count up to here."""
-        self._say("end")
-
-    def _say(self, word: str) -> None:
+    def send(self, message: Any, *data: bytes) -> None:
+        """Send a message, and data that belongs to it."""
+        line = json.dumps(message, ensure_ascii=False).encode("utf-8", "backslashreplace")
         assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        with contextlib.suppress(OSError):  # it has ended: there is no answer either
-            self._child.stdin.write(f"{word}\n".encode())
-        waiter = select.poll()
-        waiter.register(self._child.stdout, select.POLLIN)
-        if not waiter.poll(_PATIENCE * 1000):
-            raise StokerError(f"stoker loop has not answered {word!r} in {_PATIENCE:g} seconds")
-        if self._child.stdout.read(64) != b"ok\n":
+        try:
+            self._child.stdin.writelines([line, b"\n", *data])
+            self._child.stdin.flush()
+        except OSError:
             self._fail()
 
-    def report(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Send the timings, and return the report."""
-        try:
-            out, errors = self._child.communicate(json.dumps(told).encode(), timeout=_PATIENCE)
-        except subprocess.TimeoutExpired:
-            raise StokerError(f"stoker loop has made no report in {_PATIENCE:g} seconds") from None
-        if self._child.returncode != 0 or not out:
-            self._fail(errors)
-        return cast("dict[str, Any]", json.loads(out))
+    def ask(self, message: Any) -> Any:
+        """Send a message, and return the answer, which is a line."""
+        self.send(message)
+        assert self._child.stdout is not None
+        waiter = select.poll()
+        waiter.register(self._child.stdout, select.POLLIN)
+        if not waiter.poll(None if self._patience is None else self._patience * 1000):
+            raise self._late()
+        return json.loads(self._child.stdout.readline() or self._fail())
 
-    def _fail(self, errors: bytes = b"") -> None:
-        if not errors:
-            self._child.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
-                errors = self._child.communicate(timeout=_PATIENCE)[1]
-        said = message(errors.decode(errors="replace")) or f"it ended with code {self._child.returncode}"
-        raise StokerError(f"no report on the loop: {said}")
+    def last(self, message: Any) -> dict[str, Any]:
+        """Send the last message, and return the last answer."""
+        self.send(message)
+        try:
+            out, errors = self._child.communicate(timeout=self._patience)
+        except subprocess.TimeoutExpired:
+            raise self._late() from None
+        return cast("dict[str, Any]", json.loads(out if self._child.returncode == 0 and out else self._fail(errors)))
+
+    def _late(self) -> StokerError:
+        return StokerError(f"{self._failing}{self._name} has not answered in {self._patience:g} seconds")
+
+    def _fail(self, errors: bytes = b"") -> NoReturn:
+        """Raise the error of the command, which has ended or is about to."""
+        with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
+            errors = errors or self._child.communicate(timeout=_PATIENCE)[1]
+        self.close()
+        code = self._child.returncode
+        said = message(errors.decode(errors="replace")) or f"it ended with code {code}"
+        raise (ConfigError if code == _USAGE else StokerError)(self._failing + said)
 
     def close(self) -> None:
         """End it and wait for that; nothing happens when it has ended."""
@@ -131,3 +143,23 @@ class Observer:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+class Observer(Talk):
+    """A process that watches while a loop of this one runs, and then reports on it.
+
+    It reads the resources used by this process and its children when counting begins and ends, so that this costs the
+    loop nothing.
+    """
+
+    def __init__(self, kind: str) -> None:
+        """Start it, for a report of a kind: "bench" or "profile"."""
+        super().__init__(["loop", kind], "no report on the loop: ", _PATIENCE)
+
+    def begin(self) -> None:
+        """Count from here."""
+        self.ask("begin")
+
+    def end(self) -> None:
+        """Count up to here."""
+        self.ask("end")

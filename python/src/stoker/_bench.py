@@ -99,7 +99,7 @@ def bench(
         timed = drive(loader, accelerator, most, longest, observer=observer)
         computes = accelerator.function is not None or accelerator.seconds > 0
         told = {**timed.told(loader), "computes": computes, "step": accelerator.seconds, "spin": spin}
-        return reported(BenchResult, observer.report(told))
+        return reported(BenchResult, observer.last(told))
 
 
 @dataclass

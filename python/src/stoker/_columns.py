@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from . import _options
 from ._errors import ConfigError
@@ -77,14 +79,12 @@ class Column:
         return f"Column({', '.join(f'{k}={v!r}' for k, v in self._config.items())})"
 
 
-def to_view(tensors: object, tensors_of: str | os.PathLike[str] | None) -> dict[str, Any]:
-    """Return both arguments in the form that the engine reads; empty for none of them."""
-    config: dict[str, Any] = {}
-    if tensors is not None:
-        config["tensors"] = to_config(tensors)
+def to_view(tensors: object, tensors_of: str | os.PathLike[str] | None) -> str:
+    """Return both arguments as a view of a URL; empty for none of them."""
+    view = {} if tensors is None else {"tensors": json.dumps(to_config(tensors))}
     if tensors_of is not None:
-        config["tensors_of"] = _options.source_url(tensors_of)
-    return config
+        view["tensors_of"] = _options.source_url(tensors_of)
+    return urlencode(view, quote_via=quote)
 
 
 def to_config(tensors: object) -> dict[str, Any]:

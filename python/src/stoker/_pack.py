@@ -1,43 +1,31 @@
 """Packing data of Python: a torch Dataset, a Hugging Face dataset, a list, a generator.
 
-Workers call the dataset and ``map``, and turn the results into bytes. This process writes them to a file
-(internal/source/spoolsource). When the file has the size of a shard, the engine packs it as a piece of the pack.
-When all pieces are there, the engine joins them.
+Workers call the dataset and ``map``, and turn the results into bytes. This process passes them to the engine, which
+packs them in pieces of the size of a shard (internal/cli/pack_stream.go).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
-import hashlib
 import itertools
-import json
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 import traceback
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from . import _columns, _options
-from ._ask import message, run
-from ._binary import find_binary
+from ._ask import Talk, run
 from ._columns import Column
 from ._dataset import Dataset
 from ._errors import ConfigError, SkippedRecords, StokerError, public, warn
 from ._fields import FieldSpec
 from ._pack_once import made_once, part_options
-from ._pack_place import Place, Stacked, begun, clear
 from ._records import Spec, Writer, infer, record
 from ._work._inside import Ended, Inbox
 from ._work._memory import Page
@@ -48,8 +36,7 @@ _LOOK = 32  # records that decide what the fields are
 _BATCH_BYTES = 2 << 20  # of what a worker hands over at once
 _MOST_BATCH = 1024
 _FEWEST_BATCHES = 64
-_MAGIC = b"stkspl01"
-_BAD_INPUTS = 3  # exit code: packed without some
+_SMALLEST = 8 << 20  # bytes of a shard
 _LISTED = 5
 _GRACE = 0.5  # seconds that all workers may take to exit on request
 _SLICE = 1.0  # seconds of a wait: some ends of processes have no descriptor
@@ -169,24 +156,22 @@ def pack(
     if isinstance(data, Dataset) and not (data._maps or data._sequence or map or kinds or classes or name or tensors):
         data = data.path  # the engine reads it, with its views
     shard_bytes = _options.size("shard_size", shard_size)
+    options = ["--json", "--allow-bad", *(["--restart"] if restart else []), *once]
+    options += ["--images", images] if images != "auto" else []
+    options += [] if resize is None else ["--resize", str(resize)]
     if isinstance(data, str | os.PathLike):
-        for_python = {"map": map, "names": names, "kinds": kinds, "classes": classes, "name": name, "tensors": tensors}
+        for_python = {
+            "map": map, "names": names, "kinds": kinds, "classes": classes, "name": name, "tensors": tensors,
+            "tensors_of": tensors_of,
+        }  # fmt: skip
         if given := [k for k, v in for_python.items() if v]:
             raise ConfigError(
                 f"{os.fspath(data)} is a path, which the engine reads without Python: {', '.join(given)} cannot be "
                 "given; stoker pack has --kind, --field and --tensor"
             )
-        options = ["--images", images] if images != "auto" else []
-        options += [] if resize is None else ["--resize", str(resize)]
         options += [*part_options(part), *(["--threads", str(workers)] if workers else [])]
-        options += [
-            *once,
-            "--shard-size",
-            str(shard_bytes),
-            *(["--restart"] if restart else []),
-        ]
         # The engine needs no Python for a path. It ends with this process.
-        command = ["pack", os.fspath(data), os.fspath(out), f"--parent={os.getpid()}", "--json", "--allow-bad"]
+        command = ["pack", os.fspath(data), os.fspath(out), f"--parent={os.getpid()}", f"--shard-size={shard_bytes}"]
         told = run([*command, *options])
         return _packed(os.fspath(out), told, told["unchanged"])
     if part is not None:
@@ -195,30 +180,16 @@ def pack(
     on_error = _options.choice("on_error", on_error, ("raise", "skip"))
     workers = len(os.sched_getaffinity(0)) if workers is None else _options.whole("workers", workers, 0, 1024)
     view = _columns.to_view(tensors, tensors_of)
-    to = Place(out)
-    stacked = Stacked(to, view) if view else None
-    inputs = _Inputs(data, map, group, names)
-    first = Place(to.columns) if stacked else to
-    packing = _Packing(first, inputs, on_error == "skip", shard_bytes, name)
-    packing.options = ["--images", images] if images != "auto" else []
-    if resize is not None:
-        packing.options += ["--resize", str(resize)]
-    packing.options += once
-    if restart:
-        packing.clear()
-        if stacked:
-            clear(to.text)
-    elif stacked and (about := stacked.done()):
-        return PackResult(to.text, about["records"], about["bytes"], [], unchanged=True)
-    made = packing.done()
-    if made is None:
-        packing.look(dict(kinds or {}), {k: list(v) for k, v in (classes or {}).items()})
-        show = sys.stderr.isatty() if progress is None else progress
-        made = packing.run(workers, show)
-    if stacked is None:
-        return made
-    about = stacked.run([*packing.options, "--shard-size", str(packing.shard_bytes)])
-    return PackResult(to.text, about["records"], about["bytes"], made.skipped)
+    packing = _Packing(os.fspath(out).rstrip("/") or "/", _Inputs(data, map, group, names), shard_bytes, name)
+    packing.inputs.skip = on_error == "skip"
+    with Talk(["pack", "--stream", packing.out, f"--shard-size={max(shard_bytes, _SMALLEST)}", *options]) as engine:
+        state = engine.ask({"name": packing.name, "bytes": shard_bytes, "view": view})
+        if state["whole"] is not None:
+            return _packed(packing.out, state["whole"], unchanged=True)
+        if not state["packed"]:
+            packing.look(dict(kinds or {}), {k: list(v) for k, v in (classes or {}).items()})
+            packing.run(engine, workers, sys.stderr.isatty() if progress is None else progress)
+        return _packed(packing.out, engine.last({"end": True}), unchanged=False)
 
 
 @public
@@ -348,9 +319,7 @@ class _Made:
 def _work(sock: socket.socket, page: Page, inputs: _Inputs) -> None:
     """Run a worker: it makes batches until the call of pack ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends its workers
-    page.close_fd()
-    gc.freeze()  # what lives now is the program's: looking at it would copy its pages
-    inbox = Inbox(sock)
+    inbox = Inbox(sock, page)
     with contextlib.suppress(Ended):
         while True:
             (number, *task), _ = inbox.receive()
@@ -414,64 +383,16 @@ def _made_by(workers: int, inputs: _Inputs, tasks: Iterable[tuple[int, list[Any]
         team.close()
 
 
-class _Spool:
-    """The file that becomes a piece of the pack."""
-
-    def __init__(self, path: Path, width: int) -> None:
-        self.path = path
-        self.records = self.size = 0
-        self.skipped: list[dict[str, str]] = []
-        self._index: list[Any] = []
-        self._width = width
-        self._file = path.open("wb")
-
-    def add(self, made: _Made) -> None:
-        self._file.write(made.values)
-        index = np.frombuffer(made.index, np.uint64).reshape(made.records, self._width).copy()
-        index[:, 0] += np.uint64(self.size)
-        self._index.append(index)
-        self.size += len(made.values)
-        self.records += made.records
-        self.skipped += made.skipped
-
-    def finish(self, about: Mapping[str, Any]) -> None:
-        index = np.concatenate(self._index).astype("<u8").tobytes() if self._index else b""
-        text = json.dumps({**about, "skipped": self.skipped}, ensure_ascii=False).encode("utf-8", "backslashreplace")
-        tail = [self.size, self.records, len(text), zlib.crc32(text, zlib.crc32(index))]
-        self._file.write(index + text + np.asarray(tail, "<u8").tobytes() + _MAGIC)
-        self.close()
-
-    def close(self) -> None:
-        self._file.close()
-
-
 class _Packing:
     """One call of pack."""
 
-    def __init__(self, out: Place, inputs: _Inputs, skip: bool, shard_bytes: int, name: str) -> None:
-        self.out, self.inputs = out, inputs
-        inputs.skip = skip
-        self.shard_bytes = shard_bytes
-        self.options: list[str] = []
+    def __init__(self, out: str, inputs: _Inputs, shard_bytes: int, name: str) -> None:
+        self.out, self.inputs, self.shard_bytes = out, inputs, shard_bytes
         length = f" of {len(inputs.data):,}" if inputs.indexed else ""
         self.name = name or f"Python's {type(inputs.data).__name__}{length}"
-        self.work = out.work
-        self.state_path = self.work / "state.json"
-        self.ends: list[int] = []  # how many inputs are in the pieces up to each
         self._sample = 0  # bytes of the records looked at, by input
         self._seen: list[Any] = []  # inputs of an iterator that were looked at
-        self._child: subprocess.Popen[bytes] | None = None
         self._began = self._shown = time.monotonic()
-
-    def clear(self) -> None:
-        """Remove the files of an earlier call."""
-        clear(self.out.text)
-        shutil.rmtree(self.work, ignore_errors=True)
-
-    def done(self) -> PackResult | None:
-        """Return the pack when it is there already, of the same data."""
-        about = self.out.finished(self.name, lambda source: source == self.name)
-        return None if about is None else _packed(self.out.text, about, unchanged=True)
 
     def look(self, kinds: dict[str, str], classes: dict[str, list[str]]) -> None:
         """Read some records to find the kinds of their fields."""
@@ -518,76 +439,19 @@ class _Packing:
                 return []
             raise _failed(i, error) from error
 
-    def run(self, workers: int, show: bool) -> PackResult:
-        """Write all pieces, and make one pack of them."""
-        self.work.mkdir(parents=True, exist_ok=True)
-        self._resume()
-        start = self.ends[-1] if self.ends else 0
-        spool: _Spool | None = None
-        at = start
+    def run(self, engine: Talk, workers: int, show: bool) -> None:
+        """Send all records that an earlier call has not packed."""
+        start = at = engine.ask({"fields": [s.described() for s in self.inputs.specs]})["start"]
         try:
             for made in self._made(start, workers):
-                if spool is None:
-                    spool = _Spool(self.work / f"piece-{len(self.ends):05d}.spool", 1 + len(self.inputs.specs))
-                spool.add(made)
+                about = {"records": made.records, "inputs": made.inputs, "values": len(made.values)}
+                engine.send({**about, "skipped": made.skipped}, made.index, made.values)
                 at += made.inputs
-                if spool.size >= self.shard_bytes:
-                    self._piece(spool, at)
-                    spool = None
                 if show:
                     self._show(at, start)
-            if spool is not None:
-                self._piece(spool, at)
-            self._wait()
-        except OSError as error:
-            raise StokerError(f"{self.work}: {error.strerror or error}; the same call goes on from here") from None
         finally:
-            if spool is not None:
-                spool.close()
-            if self._child is not None:
-                self._child.kill()
-                self._child.wait()
             if show:
                 print(file=sys.stderr)
-        if not self.ends:
-            raise ConfigError(f"{self.name} gives no records")
-        commit = ["pack", "--commit", self.out.text, "--pieces", str(len(self.ends)), "--json", "--allow-bad"]
-        about = run(commit)
-        shutil.rmtree(self.work, ignore_errors=True)
-        return _packed(self.out.text, about, unchanged=False)
-
-    def _about(self) -> dict[str, Any]:
-        return {"name": self.name, "fields": [s.described() for s in self.inputs.specs]}
-
-    def _call(self) -> dict[str, Any]:
-        """Return what must be the same in a call that continues this one."""
-        return self._about() | {"options": self.options, "shard_bytes": self.shard_bytes}
-
-    def _resume(self) -> None:
-        """Find out which pieces an earlier call has written."""
-        try:
-            state = json.loads(self.state_path.read_text())
-        except (OSError, ValueError):
-            state = None
-        there = begun(self.out.text)["pieces"]
-        if state is None:
-            if there and self.out.in_bucket:
-                raise ConfigError(
-                    f"{self.out.text} has pieces of a pack, and what is known of them lies on another machine, or was "
-                    f"in {self.work}: let that call finish, or restart=True starts over"
-                )
-            if there:  # of a call whose state is lost
-                clear(self.out.text)
-            self._save()
-            return
-        if state["about"] != self._call():
-            raise ConfigError(
-                f"{self.out.text} was begun of other data or with other arguments: give the same, or restart=True"
-            )
-        for i, end in enumerate(state["ends"]):
-            if i not in there:
-                break
-            self.ends.append(end)
 
     def _made(self, start: int, workers: int) -> Iterator[_Made]:
         """Yield the batches made from the inputs from start on, in order."""
@@ -618,42 +482,6 @@ class _Packing:
             yield first, items, len(items)
             first += len(items)
 
-    def _piece(self, spool: _Spool, end: int) -> None:
-        """Have the engine pack a file, when it has packed the one before."""
-        about = self._about()
-        number = len(self.ends)
-        text = json.dumps([about, number, end, spool.size], sort_keys=True)
-        first = self.ends[-1] if self.ends else 0
-        spool.finish(about | {"fingerprint": hashlib.sha256(text.encode()).hexdigest()[:32]})
-        self._wait()
-        command = [find_binary(), "pack", str(spool.path), self.out.text, "--piece", str(number), "--restart", "--json"]
-        command += ["--shard-size", str(max(self.shard_bytes, 8 << 20)), *self.options]
-        if "--outputs" in self.options:  # other pieces draw something else
-            command += ["--first", str(first)]
-        # Said before: a piece that is there then counts, also when this process is killed before it hears of it.
-        self.ends.append(end)
-        self._save()
-        self._child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        self._spool, self._end = spool.path, end
-
-    def _wait(self) -> None:
-        """Wait until the engine has packed its input."""
-        if self._child is None:
-            return
-        child, self._child = self._child, None
-        said = child.communicate()[1].decode(errors="replace")
-        if child.returncode not in (0, _BAD_INPUTS):
-            self.ends.pop()
-            raise StokerError(message(said) or f"stoker pack ended with code {child.returncode}")
-        self._spool.unlink()
-
-    def _save(self) -> None:
-        part = self.state_path.with_suffix(".part")
-        part.write_text(json.dumps({"about": self._call(), "ends": self.ends}))
-        part.rename(self.state_path)
-
     def _show(self, at: int, start: int) -> None:
         now = time.monotonic()
         if now - self._shown < 0.2:
@@ -661,4 +489,4 @@ class _Packing:
         self._shown = now
         of = f" of {len(self.inputs):,}" if self.inputs.indexed else ""
         rate = (at - start) / max(now - self._began, 1e-3)
-        print(f"\rpacking {self.out.text}: {at:,}{of} inputs, {rate:,.0f}/s ", end="", file=sys.stderr, flush=True)
+        print(f"\rpacking {self.out}: {at:,}{of} inputs, {rate:,.0f}/s ", end="", file=sys.stderr, flush=True)

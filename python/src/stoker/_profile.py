@@ -353,7 +353,7 @@ def _result(
         notes.append(f"what {workers} worker processes do cannot be told apart from here; num_workers=0 shows it")
     log = _log_of(run)
     told = {**run.told(loader), "inside": spans.seconds, "parts": parts or {}, "log": log, "notes": notes}
-    return reported(ProfileResult, observer.report(told), _log={**log, "spans": spans.events})
+    return reported(ProfileResult, observer.last(told), _log={**log, "spans": spans.events})
 
 
 def _log_of(run: Run) -> dict[str, Any]:

@@ -29,10 +29,10 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import _pack
+from ._ask import ask, run
 from ._binary import environment, find_binary
 from ._errors import ConfigError, EngineDied, StokerError, public, warn
 from ._options import source_url, whole
-from ._pack_place import begun, clear
 from ._process import anonymous_file
 
 __all__ = ["feeders", "pack"]
@@ -79,10 +79,10 @@ def pack(
         ray.init()
     nodes = [n["Resources"]["CPU"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
     if options.pop("restart", False):
-        clear(to)  # once, and not by each part
-    state = begun(to)
+        ask(["pack", "--clear", to], timeout=None)  # once, and not by each part
     if parts is None:
-        parts = 1 if state.get("whole") else state["parts"] or _PARTS * max(len(nodes), 1)
+        state = run(["pack", "--begun", to])
+        parts = 1 if state["whole"] else state["parts"] or _PARTS * max(len(nodes), 1)
     parts = whole("parts", parts, 1)
     if cpus is None:
         cpus = min(nodes, default=1)
