@@ -149,7 +149,7 @@ class Around:
         return self
 
     def __next__(self) -> object:
-        return _step.wait_for(self._inner)[0]
+        return _step.wait_for(self._inner.__next__)[0]
 
 
 def test_wait_that_an_interrupt_ended() -> None:

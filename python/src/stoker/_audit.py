@@ -15,6 +15,7 @@ import numpy as np
 from ._batch import INDEX, Batch
 from ._connection import Position
 from ._errors import ConfigError, StokerError
+from ._map._seeds import mixed_array
 
 if TYPE_CHECKING:
     from ._epochs import Epochs
@@ -86,7 +87,7 @@ class Log:
         words = words | np.uint64((epoch & 0x7FF) << 40)
         words[0] |= _FIRST
         numbers = np.arange(self._words, self._words + len(words), dtype=np.uint64)
-        words |= _mixed(words ^ self._salt ^ numbers * _GOLDEN) >> np.uint64(52) << np.uint64(52)
+        words |= mixed_array(words ^ self._salt ^ numbers * _GOLDEN) >> np.uint64(52) << np.uint64(52)
         data = head + words.astype("<u8").tobytes()
         try:
             while data:
@@ -108,13 +109,6 @@ class Log:
             info["world_size"], bytes.fromhex(identity["manifest"]), int(self._salt),
         )  # fmt: skip
         return head + hashlib.sha256(head).digest()[:8]
-
-
-def _mixed(z: Any) -> Any:
-    """Return SplitMix64's mix of numbers."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 class Audited(Iterator[Batch]):

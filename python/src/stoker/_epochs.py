@@ -7,7 +7,6 @@ import gc
 import os
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from ._connection import Connection, Position, connect
 from ._errors import ConfigError, EngineDied, EngineRestarted, SkippedRecords, StokerError, StokerTimeout, warn
 from ._fields import Field
 from ._node import Sharing
-from ._process import Engine
+from ._process import Engine, when_forgotten
 from ._restarts import Restarts
 
 _TWO_THREADS = "two threads use this loader at the same time; make one loader per thread, or take turns"
@@ -97,7 +96,7 @@ class Epochs:
         # The positions of state_dict, of the next `for`, and of the running one, and the loop whose turn it is.
         self.position = self.upcoming = self._running = Position(0, 0)
         self._turn: object = None
-        self._finalizer: weakref.finalize[[Connection, int], Epochs] | None = None
+        self._finalizer: Any = None
         self.info: dict[str, Any] = {}
 
     # --- the engine --------------------------------------------------------
@@ -139,7 +138,7 @@ class Epochs:
         self.connection = connection
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, _close, connection, self._pid)
+        self._finalizer = when_forgotten(self, connection.close)
 
     def open(self) -> None:
         """Start or reach an engine and open the source. An engine that ends meanwhile is replaced, once."""
@@ -545,9 +544,3 @@ class DeviceEpoch(Iterator[Batch]):
 
     def __repr__(self) -> str:
         return repr(self._host)
-
-
-def _close(connection: Connection, pid: int) -> None:
-    """Close the connection of a forgotten loader, but not in a forked child: there it belongs to the parent."""
-    if os.getpid() == pid:
-        connection.close()

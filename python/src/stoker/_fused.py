@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ._described import choice
 from ._errors import ConfigError, warn
-from ._map._seeds import mixed
+from ._map._seeds import mixed, mixed_array
 
 _FLIP, _MIXUP = 0x666C6970, 0x6D697875  # so that one draw says nothing of the other
 _BLOCK = 1024
@@ -162,10 +162,7 @@ def _numbers(name: str, value: Any) -> tuple[float, ...]:
 def _uniform(seed: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return a number from 0 to 1 for each record (SplitMix64)."""
     with np.errstate(over="ignore"):
-        x = records.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(31)
+        x = mixed_array(records.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed))
     return (x >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

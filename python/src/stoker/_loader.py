@@ -20,6 +20,7 @@ from ._fields import FieldSpec
 from ._fused import OnDevice
 from ._groups import Cache, Feeders, Limits, OnError, Ranks
 from ._pad import Buckets, parse_bucket
+from ._process import when_forgotten
 from ._rules import RULES
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class Loader:
         self._epochs = epochs = Epochs(config, form, limits.timeout, socket or None, sharing, functions, feeder)
         epochs.open()
         if feeder is not None:
-            weakref.finalize(self, _end_feeding, feeder.feeder, os.getpid())
+            when_forgotten(self, feeder.feeder.close)
         if functions is not None:
             weakref.finalize(self, functions.close)
             if limits.prefetch is None:
@@ -462,9 +463,3 @@ def _ray() -> Any:
         return importlib.import_module(f"{__package__}.ray")  # which packs datasets, and those make loaders
     except ImportError as error:
         raise ConfigError(f'feeders="ray:NAME" needs Ray: pip install ray ({error})') from None
-
-
-def _end_feeding(feeder: _device.Feeder, pid: int) -> None:
-    """Undo what a forgotten loader has registered; in a forked child it is the parent's."""
-    if os.getpid() == pid:
-        feeder.close()

@@ -105,14 +105,7 @@ def watch(module: Any, doctor: bool = False) -> Callable[[], None]:
         # The loops of threads and of worker processes are not the training loop.
         if (doctor and threading.get_ident() != main) or in_worker() is not None:
             return original(self)
-        _step.begin_wait()
-        rows = _step.NONE
-        try:
-            batch = original(self)
-            rows = _step.rows_of(batch)
-            return batch
-        finally:
-            _step.end_wait(rows)
+        return _step.wait_for(lambda: original(self))[0]
 
     def begin(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         begins(self, loader, *args, **kwargs)

@@ -63,7 +63,7 @@ class Run:
     first_record: int = 0
 
     def told(self, loader: object) -> dict[str, Any]:
-        """Return it as ``Observer.report`` takes it (internal/steptime/told.go)."""
+        """Return it as an ``Observer`` takes it (internal/steptime/told.go)."""
         return {
             "loader": describe(loader),
             "waits": [round(w * 1e9) for w in self.waits],
@@ -172,7 +172,7 @@ def timed(
         while run.batches < max_batches + left_out - 1 and run.seconds < seconds:
             asked = time.perf_counter()
             try:
-                batch, rows = _step.wait_for(batches)
+                batch, rows = _step.wait_for(batches.__next__)
             except StopIteration:
                 break
             ready = time.perf_counter()

@@ -13,7 +13,8 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._binary import environment
@@ -54,6 +55,16 @@ def anonymous_file(name: str) -> int:
             f"no file for shared memory: memfd_create is refused, and a temporary file fails: {error.strerror or error}"
             + _LIMITS.get(error.errno or 0, "; set TMPDIR to a folder that can be written")
         ) from None
+
+
+def when_forgotten(of: object, call: Callable[..., object], *args: Any) -> weakref.finalize[Any, Any]:
+    """Call a function when an object is forgotten. In a forked child, what the object holds belongs to the parent."""
+    return weakref.finalize(of, _in_parent, os.getpid(), call, *args)
+
+
+def _in_parent(pid: int, call: Callable[..., object], *args: Any) -> None:
+    if os.getpid() == pid:
+        call(*args)
 
 
 def started(what: str, binary: str, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:

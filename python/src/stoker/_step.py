@@ -305,12 +305,12 @@ def rows_of(batch: object) -> int:
     return 0
 
 
-def wait_for(batches: Iterator[_T]) -> tuple[_T, int]:
+def wait_for(take: Callable[[], _T]) -> tuple[_T, int]:
     """Take the next batch and return it with the number of its examples. The wait goes into the log."""
     begin_wait()
     rows = NONE
     try:
-        batch = next(batches)
+        batch = take()
         rows = rows_of(batch)
         return batch, rows
     finally:
@@ -329,7 +329,7 @@ def watch(loader: Iterable[_T]) -> Iterator[_T]:
     batches = iter(loader)
     while True:
         try:
-            batch, _ = wait_for(batches)
+            batch, _ = wait_for(batches.__next__)
         except StopIteration:
             return
         yield batch

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 _DEEP = 6  # how far into each other things are looked at that a function refers to
 _MOST = 10_000  # and how many of them
@@ -26,6 +27,13 @@ def mixed(*numbers: int) -> int:
         x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
         x ^= x >> 31
     return x
+
+
+def mixed_array(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the same mix of each number of an array."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 class Seeds:

@@ -22,7 +22,7 @@ from .._ragged import Ragged, Strings
 from .._work import _wire
 from .._work._process import Worker
 from .._work._team import Team
-from . import _messages, _worker
+from . import _worker
 from ._failure import Failure
 from ._maker import About, Failed, Functions, Maker
 
@@ -79,9 +79,9 @@ class _Process(Worker):
         try:
             kind, gen, task = message[:3]
             given = self.tasks.pop((gen, task))
-            if kind == _messages.FAILED:
+            if kind == _wire.FAILED:
                 return gen, task, message[3], 0.0
-            _, _, _, described, pieces, dropped, seconds = message
+            _, _, _, seconds, described, pieces, dropped = message
             roots = self.roots(pieces, fds, dropped)
             return gen, task, to_arrays(described, roots, given.root), seconds
         finally:
@@ -234,13 +234,13 @@ class Stage:
             worker.second = True
         task.worker = worker.number
         worker.tasks[self._gen, number] = task
-        worker.send((_messages.TASK, self._gen, number, slot, task.about))
+        worker.send((_wire.TASK, self._gen, number, slot, task.about))
 
     def _send_ring(self, worker: _Process, connection: Connection, slot_bytes: int, second: bool) -> None:
         size, stride, fd = connection.ring(second)
         first = wire.MAX_SLOTS if second else 0
         about = size, stride, slot_bytes, self._specs, connection.private, self._beside
-        worker.send((_messages.RING, first, *about), [fd])
+        worker.send((_wire.RING, first, *about), [fd])
 
     def _batch(self, task: _Task, arrays: dict[str, Any]) -> Batch:
         about = task.about

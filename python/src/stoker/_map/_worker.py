@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import pickle
 import select
@@ -17,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from .._ragged import Ragged, Strings
+from .._work import _wire
 from .._work._inside import Ended, Inbox
 from .._work._memory import Page, Pieces
 from .._work._ring import Ring
-from . import _messages
 from ._failure import Failure
 from ._maker import About, Failed, Functions, Maker
 
@@ -32,8 +31,6 @@ def main(sock: socket.socket, page: Page, functions: Functions | bytes, seed: in
     # Ctrl-C is for the program, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(parent)
-    page.close_fd()
-    gc.freeze()  # what lives now is the program's: looking at it would copy its pages
     with contextlib.suppress(Ended):
         _Worker(sock, page, functions, seed, number).run()
 
@@ -57,7 +54,7 @@ def _end_with(parent: int) -> None:
 
 class _Worker:
     def __init__(self, sock: socket.socket, page: Page, functions: Functions | bytes, seed: int, number: int) -> None:
-        self._inbox, self._page = Inbox(sock), page
+        self._inbox, self._page = Inbox(sock, page), page
         self._pieces = Pieces(page)
         self._task = -1
         self._rings: dict[int, Ring] = {}  # by their first slots
@@ -80,7 +77,7 @@ class _Worker:
             message, fds = self._inbox.receive()
             if self._page.ended:
                 raise Ended
-            if message[0] == _messages.RING:
+            if message[0] == _wire.RING:
                 _, first, size, stride, slot_bytes, specs, private, self._beside = message
                 if first == 0:
                     self._rings.clear()
@@ -96,10 +93,9 @@ class _Worker:
                 self._answer(gen, task, slot, about, before)
             except Failed as failed:
                 self._pieces.abandon()
-                self._inbox.send((_messages.FAILED, gen, task, failed.failure))
+                self._inbox.send((_wire.FAILED, gen, task, failed.failure))
 
     def _answer(self, gen: int, task: int, slot: int, about: About, before: float) -> None:
-        pieces = self._pieces
         first = max(n for n in self._rings if n <= slot)
         ring = self._rings[first]
         root = ring.slot(slot - first)
@@ -110,14 +106,7 @@ class _Worker:
             described = [(name, self._described(value, root)) for name, value in out.items()]
         except Exception as error:
             raise Failed(Failure(error, f"keeping batch {about.step} of epoch {about.epoch}", None)) from None
-        used = pieces.finish()
-        dropped, pieces.dropped = pieces.dropped, []
-        fds = [p.fd for p in used if p.fd >= 0]
-        sizes = [p.described for p in used]
-        took = time.perf_counter() - before
-        self._inbox.send((_messages.DONE, gen, task, described, sizes, dropped, took), fds)
-        for piece in used:
-            piece.known()
+        self._pieces.send(self._inbox.send, (_wire.BATCH, gen, task, time.perf_counter() - before, described))
 
     def _mark(self, row: int) -> None:
         self._page.mark(self._task, row)

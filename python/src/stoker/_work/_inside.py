@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import socket
@@ -10,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _wire
+from ._memory import Page
 
 # The interval of a worker's checks that the loader's process lives, in case the connection does not show it.
 _LOOK = 5.0
@@ -22,8 +24,10 @@ class Ended(Exception):
 class Inbox:
     """The worker's end of the connection."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        """Take over a connection to the process that has started this one."""
+    def __init__(self, sock: socket.socket, page: Page) -> None:
+        """Take over a connection to the process that has started this one, and the page that both have."""
+        page.close_fd()
+        gc.freeze()  # what lives now is the program's: looking at it would copy its pages
         self._sock = sock
         self._parent = os.getppid()
 

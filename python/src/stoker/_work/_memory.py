@@ -290,6 +290,15 @@ class Pieces:
         spare, self._least, self._looked = max(0, self._least), PIECES, 0
         return spare
 
+    def send(self, send: Callable[[tuple[Any, ...], list[int]], None], message: tuple[Any, ...]) -> None:
+        """Send a message about the batch, which ends, followed by its pieces and those that are dropped."""
+        used = self.finish()
+        dropped, self.dropped = self.dropped, []
+        described = [piece.described for piece in used]
+        send((*message, described, dropped), [piece.fd for piece in used if piece.fd >= 0])
+        for piece in used:
+            piece.known()
+
     def finish(self) -> list[Piece]:
         """End the batch and return its pieces, now the loader's."""
         done, self.open = self.open, []

@@ -1,7 +1,4 @@
-"""Messages between the loader's process and a worker: small pickles over a SEQPACKET socket, and descriptors.
-
-The modules that use it define the kinds of messages: torch/_messages.py and _map/_messages.py.
-"""
+"""Messages between the loader's process and a worker: small pickles over a SEQPACKET socket, and descriptors."""
 
 from __future__ import annotations
 
@@ -12,6 +9,18 @@ from typing import Any
 
 from .._process import anonymous_file
 
+# Messages begin with their kind. Workers of map= and of stoker.torch.DataLoader get RING with the descriptor of an
+# engine's ring, and TASK for each batch. They answer with BATCH or FAILED. BATCH ends with the descriptions of its
+# pieces and the dropped pieces (Pieces.send).
+RING, TASK, BATCH, FAILED = "ring", "task", "batch", "failed"
+# Of map=: (RING, the number of its first slot, size, stride, slot_bytes, specs, private, names), (TASK, gen, task,
+# slot, About); (BATCH, gen, task, seconds, arrays, ...), (FAILED, gen, task, failure).
+# Of a DataLoader: (RING, size, stride, slot_bytes, specs), (TASK, epoch, task, index), followed by (slot, rows, other
+# data of the batch) if the engine has made the batch's beginning; (EPOCH, epoch); (POOL, generation, size, places), the
+# pool of large batches from then on, with the descriptors of Pool.fds; (BATCH, epoch, task, body or its position,
+# places, buffers, ...), (SMALL, epoch, task, body, places, buffers, bytes), (FAILED, epoch, task, wrapper), (END,
+# epoch, task).
+EPOCH, POOL, SMALL, END = "epoch", "pool", "small", "end"
 FOLDED = "folded"  # (FOLDED, size): the message lies in a file that comes with it
 
 INLINE = 16 << 10  # of a batch, what is larger goes into its memory

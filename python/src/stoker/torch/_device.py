@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 from .._device import Device, Feeder, Pending, Work, wanted, work_on
 from .._errors import ConfigError
 from .._fused import OnDevice
+from .._process import when_forgotten
 
 # Batches that are on their way to the device before they are asked for.
 _AHEAD = 1
@@ -30,7 +30,7 @@ class Target:
         self.on_device = on_device
         # How often each iterator was begun: persistent workers keep theirs, with its seed.
         self.passes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        weakref.finalize(self, _end, self.feeder, os.getpid())
+        when_forgotten(self, self.feeder.close)
 
     @classmethod
     def of(cls, device: Any) -> Target | None:
@@ -113,12 +113,6 @@ class DeviceIterator:
         end, self._end = self._end, StopIteration()
         assert end is not None
         raise end
-
-
-def _end(feeder: Feeder, pid: int) -> None:
-    """Undo the registrations of a forgotten loader, but not in a forked child: there they belong to the parent."""
-    if os.getpid() == pid:
-        feeder.close()
 
 
 def _is_list(data: Any) -> bool:

@@ -22,7 +22,7 @@ from .._work import _wire
 from .._work._pool import Pools
 from .._work._process import Worker
 from .._work._team import Team
-from . import _messages, _workers
+from . import _workers
 from ._codec import Found, loads
 from ._job import Job, Sent
 
@@ -38,14 +38,7 @@ class Waiting(_BaseDataLoaderIter):
     """torch's iterator, which writes each wait for a batch into the step log."""
 
     def __next__(self) -> Any:
-        _step.begin_wait()
-        rows = _step.NONE
-        try:
-            batch = super().__next__()
-            rows = _step.rows_of(batch)
-            return batch
-        finally:
-            _step.end_wait(rows)
+        return _step.wait_for(super().__next__)[0]
 
 
 class Failed:
@@ -73,7 +66,7 @@ class WorkerProcess(Worker):
         """Announce the pool of large batches from now on."""
         pool = pools.current
         if pool is not None and self.sock.fileno() >= 0:
-            self.send((_messages.POOL, pool.generation, pool.size, pool.places), pool.fds)
+            self.send((_wire.POOL, pool.generation, pool.size, pool.places), pool.fds)
 
     def receive(self) -> tuple[Any, ...] | None:
         """Return (task, epoch, content) of a received message; None if there is none, EOFError at the end."""
@@ -83,13 +76,13 @@ class WorkerProcess(Worker):
         message, fds = found
         try:
             kind, epoch, task = message[:3]
-            if kind == _messages.BATCH:
+            if kind == _wire.BATCH:
                 return task, epoch, self._batch(message, fds)
-            if kind == _messages.SMALL:
+            if kind == _wire.SMALL:
                 _, _, _, body, places, buffers, beside = message
                 # A copy, because the message's bytes cannot be written to.
                 return task, epoch, loads(body, Found([bytearray(beside)], places), buffers)
-            if kind == _messages.FAILED:
+            if kind == _wire.FAILED:
                 return task, epoch, Failed(pickle.loads(message[3]))
             return task, epoch, _END
         finally:
@@ -183,7 +176,7 @@ class WorkerIterator(Waiting):
         for worker in [] if first_iter else [*self._team.workers]:
             worker.tasks.clear()
             current = self._team.replace(worker, self._start) if worker.gone() else worker
-            current.send((_messages.EPOCH, self._epoch))
+            current.send((_wire.EPOCH, self._epoch))
         self._team.listen()
         for _ in range(self._ahead):
             self._give()
@@ -215,7 +208,7 @@ class WorkerIterator(Waiting):
 
     def _hand(self, number: int, task: int, index: Any) -> None:
         """Send a task to its worker."""
-        self._team.workers[number].send((_messages.TASK, self._epoch, task, index))
+        self._team.workers[number].send((_wire.TASK, self._epoch, task, index))
 
     def _look(self) -> bool:
         """Handle events from other sources before waiting for workers; report whether the wait can be skipped."""

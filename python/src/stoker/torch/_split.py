@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from . import _messages
+from .._work import _wire
 from ._iterator import WorkerIterator, WorkerProcess
 from ._job import Job, Sent
 
@@ -114,10 +114,10 @@ class SplitIterator(WorkerIterator):
         if self._rings.get(number) != (worker, slot.ring):
             ring = slot.ring
             about = ring.size, ring.stride, ring.slot_bytes, ring.specs
-            worker.send((_messages.RING, *about), [ring.fd])
+            worker.send((_wire.RING, *about), [ring.fd])
             self._rings[number] = worker, ring
         beside = self._plan.beside(index)
-        worker.send((_messages.TASK, self._epoch, task, index, slot.number, slot.rows, beside))
+        worker.send((_wire.TASK, self._epoch, task, index, slot.number, slot.rows, beside))
 
     def _answered(self, worker: WorkerProcess, epoch: int, task: int) -> None:
         self._slots.pop((epoch, task), None)  # nothing of what has come lies in it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import pickle
 import random
 import socket
@@ -24,7 +23,7 @@ from .._work._inside import Ended, Inbox, users
 from .._work._memory import ALIGN, Page, Pieces, align
 from .._work._pool import Places
 from .._work._ring import Ring
-from . import _collate, _messages
+from . import _collate
 from ._codec import Part, dumps, in_a_row, place, total
 from ._job import Job, Sent
 
@@ -44,15 +43,12 @@ class _NoMore(Exception):
 def main(sock: socket.socket, page: Page, job: Job | Sent, number: int, base_seed: int) -> None:
     """Run a worker until the loader ends it."""
     with contextlib.suppress(KeyboardInterrupt, Ended):
-        # All objects that exist now are old: the collector need not visit them, which would copy their pages.
-        gc.freeze()
         _Worker(sock, page, job, number, base_seed).run()
 
 
 class _Worker:
     def __init__(self, sock: socket.socket, page: Page, job: Job | Sent, number: int, base_seed: int) -> None:
-        self._inbox, self._page, self._number = Inbox(sock), page, number
-        page.close_fd()
+        self._inbox, self._page, self._number = Inbox(sock, page), page, number
         signal_handling._set_worker_signal_handlers()
         with contextlib.suppress(AttributeError):
             torch.multiprocessing._set_thread_name("pt_data_worker")
@@ -80,14 +76,14 @@ class _Worker:
         """Answer tasks."""
         while True:
             message, fds = self._inbox.receive()
-            if message[0] == _messages.EPOCH:
+            if message[0] == _wire.EPOCH:
                 self._broken = self._uninitialised
                 self._fetch = self._make_fetch()
                 continue
-            if message[0] == _messages.RING:
+            if message[0] == _wire.RING:
                 self._ring = Ring(fds[0], *message[1:], writable=False)
                 continue
-            if message[0] == _messages.POOL:
+            if message[0] == _wire.POOL:
                 _, generation, size, places = message
                 with contextlib.suppress(OSError):  # a limit of this process: its pieces are its own
                     self._pieces.share(Places(generation, size, places, fds))
@@ -116,7 +112,7 @@ class _Worker:
             self._mark(0)
             data = self._fetch.fetch(index, *self._given(slot))
         except _NoMore:
-            return self._inbox.send((_messages.END, epoch, task))
+            return self._inbox.send((_wire.END, epoch, task))
         except Exception:
             self._pieces.abandon()
             return self._send_failure(epoch, task, self._failure(self._fetch.record, self._fetch.doing))
@@ -148,7 +144,7 @@ class _Worker:
         if not pieces.open and need + len(body) <= _wire.INLINE:
             beside = bytearray(need)
             places = place(parts, in_a_row(parts, beside))
-            self._inbox.send((_messages.SMALL, epoch, task, body, places, buffers, bytes(beside)))
+            self._inbox.send((_wire.SMALL, epoch, task, body, places, buffers, bytes(beside)))
             return
         outside = len(body) > _wire.INLINE
         room = need + (align(len(body)) + ALIGN if outside else 0)
@@ -166,13 +162,7 @@ class _Worker:
             memoryview(piece.root)[at : at + len(body)] = body  # type: ignore[arg-type]
             sent = number, at, len(body)
         parts.clear()  # they hold the pieces, which are looked at for who else does
-        used = pieces.finish()
-        dropped, pieces.dropped = pieces.dropped, []
-        fds = [p.fd for p in used if p.fd >= 0]
-        described = [p.described for p in used]
-        self._inbox.send((_messages.BATCH, epoch, task, sent, places, buffers, described, dropped), fds)
-        for p in used:
-            p.known()
+        pieces.send(self._inbox.send, (_wire.BATCH, epoch, task, sent, places, buffers))
 
     # --- failures -------------------------------------------------------------------------------------------------
 
@@ -200,7 +190,7 @@ class _Worker:
         if len(body) > _wire.INLINE:
             failure.exc_msg = failure.exc_msg[: _wire.INLINE // 8] + "\n[...]"
             body = pickle.dumps(failure)
-        self._inbox.send((_messages.FAILED, epoch, task, body))
+        self._inbox.send((_wire.FAILED, epoch, task, body))
 
 
 def _seed(base_seed: int, number: int) -> None:

@@ -6,7 +6,6 @@ import collections
 import contextlib
 import os
 import time
-import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..._batch import INDEX, ArraySpec, torch_views
 from ..._binary import find_binary
 from ..._connection import Connection, Position
 from ..._errors import EngineDied, StokerError
+from ..._process import when_forgotten
 from ..._restarts import Restarts
 
 Records = npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ class Ring:
         self.slot_bytes, self.specs = slot_bytes, specs
         self.size, self.stride, fd = connection.ring()
         self.fd = os.dup(fd)
-        weakref.finalize(self, _close_fd, self.fd, os.getpid())
+        when_forgotten(self, os.close, self.fd)
 
 
 class Slot(NamedTuple):
@@ -91,7 +91,7 @@ class Stream:
         self.slot_bytes = int(connection.info["slot_bytes"])
         self.ring = Ring(connection, self.slot_bytes, specs) if self._shared else None
         self._connection = connection
-        self._finalizer = weakref.finalize(self, _close, connection, os.getpid())
+        self._finalizer = when_forgotten(self, connection.close)
 
     @property
     def connection(self) -> Connection:
@@ -240,14 +240,3 @@ class Stream:
     def close(self) -> None:
         """End the engine. Arrays in use stay valid."""
         self._finalizer()
-
-
-def _close_fd(fd: int, pid: int) -> None:
-    if os.getpid() == pid:
-        os.close(fd)
-
-
-def _close(connection: Connection, pid: int) -> None:
-    """Close the connection, but not in a forked child: there it belongs to the parent."""
-    if os.getpid() == pid:
-        connection.close()
