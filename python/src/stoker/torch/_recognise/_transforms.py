@@ -531,7 +531,7 @@ _CONTAINERS = both("_container", Compose=None).keys()
 _COMPOSITES = both("_container", RandomApply=_random_apply, RandomChoice=_random_choice, RandomOrder=_random_order)
 
 # Transforms that draw Python's random numbers.
-_PYTHONS = (_V1 + "RandomChoice", _V1 + "RandomOrder", _TIMM + "RandomResizedCropAndInterpolation")
+_PYTHONS = (V1 + "RandomChoice", V1 + "RandomOrder", _TIMM + "RandomResizedCropAndInterpolation")
 
 _KNOWN: dict[str, Callable[[Any, Program], None]] = {
     **both(
