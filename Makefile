@@ -205,7 +205,7 @@ test-go: build build/venv-test servers
 .PHONY: test-race
 test-race: system servers
 	@echo 'test: race detector'
-	@go test -vet=off -race -short $$(go list $(PACKAGES) | grep -vxF $(NORACE:%=-e $$(go list -m)/%))
+	@go test -vet=off -race -short -timeout 20m $$(go list $(PACKAGES) | grep -vxF $(NORACE:%=-e $$(go list -m)/%))
 
 .PHONY: test-invariants
 test-invariants: system ## memory is destroyed when it is given back, which must not show
