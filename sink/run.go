@@ -310,6 +310,9 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 	if c.bad > 0 && sum.Records == 0 {
 		return nil, fmt.Errorf("none of the %d records of %s could be read; the first one is %s: %s", c.info.Len, c.info.URL, c.skipped[0].Path, c.skipped[0].Reason)
 	}
+	if err := ctx.Err(); err != nil { // sinks need not ask for it between records
+		return nil, err
+	}
 	if err := c.sink.Finish(ctx); err != nil {
 		return nil, err
 	}
