@@ -101,7 +101,7 @@ def test_refused(make: Make, source: Path) -> None:
             make(source, 16, transforms=pad)
     with pytest.raises(stoker.ConfigError, match="must be a number"):
         stoker.Padded("0")  # type: ignore[arg-type]
-    with pytest.raises(stoker.ConfigError, match="multiple must be a whole number .* not True"):
+    with pytest.raises(stoker.ConfigError, match=r"multiple must be a whole number .* not True"):
         stoker.Padded(multiple=True)
     flags = stoker.Padded(0, length=4, truncate=np.True_, mask=np.True_)  # type: ignore[arg-type]
     assert json.loads(json.dumps(flags.to_config()))["truncate"] is True

@@ -272,6 +272,8 @@ def _report(all_seen: list[_Seen]) -> list[str]:
         if seen.reason:
             lines += [f"  {seen.name}: as it was. {seen.reason}", f"    next: {seen.step}"]
             continue
+        if seen.plan is None:
+            continue  # an interrupt ended the search for its plan
         where = "as it was" if seen.plan.learns else "in the engine"
         lines.append(f"  {seen.name}: {where} ({'; '.join(f'{r.part}: {r.why}' for r in seen.rows[:1])})")
         epochs, first = [e for e in seen.epochs if e.seconds > 0], seen.first

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import collections
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -161,3 +163,22 @@ def _untempered(y: int) -> int:
         x = y ^ (x << 7 & 0x9D2C5680)
     y = x & 0xFFFFFFFF
     return y ^ y >> 11 ^ y >> 22
+
+
+# The seed of the program's random numbers while a resumed epoch is made with those of the epoch that it goes on with.
+_PROGRAM: list[int] = []
+
+
+@contextlib.contextmanager
+def other_seed() -> Iterator[None]:
+    """Remember the seed of the program's random numbers, which are others inside."""
+    _PROGRAM.append(torch.default_generator.initial_seed())
+    try:
+        yield
+    finally:
+        _PROGRAM.pop()
+
+
+def program_seed() -> int:
+    """Return the seed of the program's random numbers."""
+    return _PROGRAM[0] if _PROGRAM else int(torch.default_generator.initial_seed())

@@ -619,8 +619,9 @@ def _as_begun(begun: Begun | None) -> Iterator[None]:
         return
     now, others = torch.get_rng_state(), begun.draws_elsewhere and _others()
     try:
-        begun.set_began()
-        yield
+        with _generator.other_seed():
+            begun.set_began()
+            yield
     finally:
         torch.set_rng_state(now)
         if others:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 import torch.utils.data
 
+from .. import _generator
 from . import _datasets, _transforms
 
 Array = npt.NDArray[Any]
@@ -21,7 +22,7 @@ class Seed:
 
     def __init__(self) -> None:
         """Remember the seed of this process."""
-        self._before = torch.default_generator.initial_seed()
+        self._before = _generator.program_seed()
 
     def is_set(self) -> bool:
         """Compare. A worker process begins with a seed of its own."""
