@@ -129,7 +129,7 @@ def test_other_containers_are_packed(make: Make, tmp_path: Path, binary: str, na
     want = frames(path)
     with av.open(path) as file:
         times = np.array([f.time for f in file.decode(video=0)])
-    cli(binary, "pack", f"{tmp_path / 'in'}?frames=8", tmp_path / "packed")
+    cli(binary, "pack", f"{tmp_path / 'in'}?frames=8", tmp_path / "packed", env=_binary.environment())
     with make(tmp_path / "packed", batch_size=5) as loader:
         for batch in loader:
             for k, i in enumerate(batch.index.tolist()):
