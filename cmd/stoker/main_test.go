@@ -18,6 +18,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/cli"
+	"github.com/stokerdata/stoker/internal/dynlib"
 )
 
 func TestMain(m *testing.M) {
@@ -51,6 +52,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv(cache.Variable, filepath.Join(env.WorkDir, ".cache"))
 			repo, err := filepath.Abs("../..")
 			env.Setenv("REPO", repo)
+			// FFmpeg's libraries are the system's or those in the wheel of PyAV, as for a loader.
+			wheel, _ := filepath.Glob(filepath.Join(repo, ".venv/lib/python3*/site-packages/av.libs"))
+			env.Setenv(dynlib.Packages, strings.Join(append([]string{dynlib.System}, wheel...), ":"))
 			return err
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

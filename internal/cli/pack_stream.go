@@ -24,12 +24,12 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// streamMessage is a line of JSON that the Python package sends to stoker pack --stream. The answers are lines, too:
-// to the first line {"whole": ...} for a pack that exists already, or {"packed": true} if only the view of its columns
-// is missing; to the second line {"start": the number of inputs that are packed}; to the last one the summary.
+// streamMessage is a line of JSON that the Python package sends to stoker pack --stream. Three lines are answered, each
+// with a line. The first one gets {"whole": ...} for a pack that exists already, or {"packed": true} if only the view of
+// its columns is missing. The second one gets {"start": the number of inputs that are packed}, the last one the summary.
 type streamMessage struct {
-	// The first line has the name of the data, the bytes of values after which a piece ends, and the view of the
-	// columns that OUT is made of, "" if OUT has the records as they come.
+	// The first line has the name of the data and the bytes of values after which a piece ends. View is the view of the
+	// columns that OUT is made of. It is empty if OUT has the records as they come.
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
 	View  string `json:"view"`
@@ -64,7 +64,7 @@ type packStream struct {
 	packing chan error // the result for the piece that is being packed; nil if there is none
 }
 
-// streamState is what a later call needs in order to continue this one.
+// streamState lets a later call continue this one.
 type streamState struct {
 	// About must be the same then.
 	About json.RawMessage `json:"about"`
@@ -219,11 +219,14 @@ func (s *packStream) resume(flags *pflag.FlagSet) error {
 		err = json.Unmarshal(text, &before)
 	}
 	s.state = streamState{About: about}
-	switch {
-	case err != nil && len(b.Pieces) > 0 && stores.IsURL(s.to):
+	switch lost := err != nil; {
+	case lost && len(b.Pieces) == 0:
+	case lost && stores.IsURL(s.to):
 		return usageError("", "%s has pieces of a pack, and their state is on another machine, or was in %s: let that call finish, or restart=True starts over", s.to, s.work)
-	case err != nil: // the state of what is there is lost
-		err = pack.Clear(s.c.app.Context, s.to)
+	case lost:
+		if err := pack.Clear(s.c.app.Context, s.to); err != nil {
+			return err
+		}
 	case !bytes.Equal(before.About, about):
 		return usageError("", "%s was begun of other data or with other arguments: give the same, or restart=True", s.to)
 	default:
@@ -235,10 +238,7 @@ func (s *packStream) resume(flags *pflag.FlagSet) error {
 			s.at = end
 		}
 	}
-	if err == nil {
-		err = s.save()
-	}
-	if err != nil {
+	if err := s.save(); err != nil {
 		return err
 	}
 	return s.answer(map[string]any{"start": s.at})

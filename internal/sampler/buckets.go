@@ -42,10 +42,9 @@ func NewBuckets(n int64, of func(id int64) int, rows []int, together int, s *Spl
 	return newBuckets(n, of, rows, together, s, 0)
 }
 
-// NewAligned sorts n records into buckets of two kinds. The first buckets, so many, are of records without something, the
-// others of records that have it. After any number of runs, each kind had its share of the runs, within one. Each batch
-// has records, unless there are too few: the last two runs of a bucket have about as many records if the last one alone
-// has too few for its batches.
+// NewAligned sorts n records into buckets of two kinds. The first without buckets are of records without a field, the
+// other buckets of records with it. After any number of runs, each kind had its share of the runs, within one. If the
+// last run of a bucket has too few records for its batches, it shares them with the run before, in about equal parts.
 func NewAligned(n int64, of func(id int64) int, rows []int, without, together int, s *Split) (*Buckets, error) {
 	b, err := newBuckets(n, of, rows, together, s, without)
 	if err != nil {

@@ -234,7 +234,7 @@ func (s *schema) field(f *flatbuf.Field, depth int) (*columns.Node, error) {
 	return n, nil
 }
 
-// layout is how the values of a type are stored, and the number of its buffers, without those of its children.
+// layout describes how the values of a type are stored. Its number of buffers is without those of its children.
 type layout struct {
 	class   columns.Class
 	name    string

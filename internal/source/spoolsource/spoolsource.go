@@ -2,9 +2,9 @@
 // are packed: a list of fields, and their values by record.
 //
 // A file has the values of all records, one after the other. Then follows an index of 8-byte words: for each record
-// its offset and a word per field. Next is JSON (spool). A trailer of 40 bytes has the offset of the index, the
-// number of records, the size of the JSON, the CRC-32 of index and JSON (8 bytes each), and the magic number. All
-// numbers are little-endian. The word of a field is the number itself (int64, or the bits of a float64) if the
+// its offset and a word per field. Next is JSON (spool), and then a trailer of five words: the offset of the index, the
+// number of records, the size of the JSON, the CRC-32 of index and JSON, and the magic number. All numbers are
+// little-endian. The word of a field is the number itself (int64, or the bits of a float64) if the
 // value is a single number. Otherwise it is the size of the value in bytes, with the highest bit set for pixels
 // (rawHead).
 package spoolsource

@@ -309,8 +309,8 @@ class Epochs:
             raise StokerError(_TWO_THREADS)
         before = time.perf_counter()
         rows = _step.NONE
-        # begin_wait and end_wait would look at the frames of each call. No wait is inside this one.
-        inside = _step.waits_inside()
+        # As begin_wait and end_wait, but without marking this frame: no wait begins inside this one.
+        inside = _step.is_inside_wait()
         if not inside:
             _step.write(_step.WAIT_BEGIN, 0)
         try:

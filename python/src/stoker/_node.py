@@ -33,7 +33,7 @@ _VARIABLES = (
     "STOKER_", "AWS_", "GOOGLE_", "CLOUDSDK_", "AZURE_", "HF_", "SSL_CERT_", "XDG_", "GOMAXPROCS", "GOMEMLIMIT",
     "GODEBUG", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CONDA_PREFIX",
 )  # fmt: skip
-# Those of them that name the program and its libraries. They differ between installations of the same version, too.
+# Those of them that name the program and its libraries. They also differ between installations of one version.
 _OF_PROGRAM = ("STOKER_BINARY", PACKAGES, "LD_LIBRARY_PATH", "CONDA_PREFIX")
 # The files of the limits of a control group, by controller. Version 2 has no name there.
 _LIMITS = {"": ("memory.max", "cpu.max"), "memory": ("memory.limit_in_bytes",), "cpu": ("cpu.cfs_quota_us",)}
@@ -196,15 +196,15 @@ def _warn_of_another_version(path: Path) -> None:
     Each lock file has the version of the engine that was started last.
     """
     global _warned
-    ours = _version(f"{path}.lock")
+    ours = () if _warned else _version(f"{path}.lock")
+    if not ours:
+        return
     for lock in sorted(path.parent.glob(f"{path.name.rpartition('-')[0]}-*.lock")):
         theirs = _version(str(lock))
-        if _warned or not ours or not theirs or theirs == ours:
-            continue
-        pid = _serving(lock.with_suffix(""))
-        if pid:
+        if theirs not in ((), ours) and (pid := _serving(lock.with_suffix(""))):
             _warned = True
             warn(_other_version(ours, theirs, pid), RuntimeWarning)
+            return
 
 
 def _version(lock: str) -> tuple[int, ...]:

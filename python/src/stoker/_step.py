@@ -210,7 +210,7 @@ def _is_within_wait(frame: FrameType) -> bool:
     return above is not None
 
 
-def waits_inside() -> bool:
+def is_inside_wait() -> bool:
     """Whether the function that calls this runs inside a wait that begin_wait has written."""
     return bool(_waits.outer) and _is_within_wait(sys._getframe(1))
 

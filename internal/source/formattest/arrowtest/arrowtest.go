@@ -34,7 +34,7 @@ var (
 		{Name: "boxes", Type: arrow.ListOf(arrow.FixedSizeListOf(2, arrow.PrimitiveTypes.Float64))},
 		{Name: "in", Type: arrow.StructOf(arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int16}, arrow.Field{Name: "tags", Type: arrow.ListOf(arrow.PrimitiveTypes.Int64)})},
 	}
-	// HuggingFace is what datasets says about Fields.
+	// HuggingFace is the metadata that Hugging Face datasets writes for Fields.
 	HuggingFace = `{"info": {"features": {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog", "eel"], "_type": "ClassLabel"},
 		"in": {"x": {"dtype": "int16", "_type": "Value"}, "tags": {"feature": {"names": ["p", "q"], "_type": "ClassLabel"}, "_type": "List"}}}}}`
 	// PNG is a picture in base64.

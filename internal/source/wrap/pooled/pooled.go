@@ -71,7 +71,7 @@ func (r ranks) add(rank int) {
 }
 
 // Open returns the source that open opens, or an equal one. Calls with equal keys must open the same data in the same
-// way, with the same seed. rank is the rank of the caller in a job whose ranks have this pool, or NoRank.
+// way, with the same seed. rank is the caller's rank in its job, or NoRank. All ranks in a pool are of one job.
 func (p *Pool) Open(ctx context.Context, key string, rank int, open func(context.Context) (driver.Source, error)) (driver.Source, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

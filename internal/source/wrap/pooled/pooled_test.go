@@ -104,7 +104,7 @@ func shut(t *testing.T, all ...driver.Source) {
 
 func baseOf(src driver.Source) driver.Source { return src.(*Source).Base }
 
-// Callers that are no ranks see the data of their time. Equal data is in memory once.
+// A caller without a rank sees the data as it is when the caller opens it. Equal data is in memory once.
 func TestCallers(t *testing.T) {
 	p, o := New(), &opener{}
 	a, b := get(t, p, o, "k", NoRank), get(t, p, o, "k", NoRank)

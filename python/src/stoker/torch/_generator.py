@@ -171,7 +171,7 @@ _PROGRAM: list[int] = []
 
 @contextlib.contextmanager
 def other_seed() -> Iterator[None]:
-    """Remember the seed of the program's random numbers, which are others inside."""
+    """Remember the program's seed, while other random numbers than the program's are set."""
     _PROGRAM.append(torch.default_generator.initial_seed())
     try:
         yield
