@@ -93,17 +93,22 @@ def answers(port: int) -> bool:
         return s.connect_ex(("127.0.0.1", port)) == 0
 
 
-def children(pid: int) -> list[int]:
-    """Return the live child processes of a process, without the one that Python itself starts to spawn others."""
-    found = []
+def processes_of(pid: int) -> dict[int, bytes]:
+    """Return the live child processes of a process, with their command lines."""
+    found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                python = b"multiprocessing.resource_tracker" in (entry / "cmdline").read_bytes()
-                if int(fields[1]) == pid and fields[0] != "Z" and not python:
-                    found.append(int(entry.name))
+                if int(fields[1]) == pid and fields[0] != "Z":
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes()
     return found
+
+
+def children(pid: int) -> list[int]:
+    """Return the live child processes of a process, without the two that multiprocessing starts once and keeps."""
+    kept = (b"from multiprocessing.resource_tracker import", b"from multiprocessing.forkserver import")
+    return [child for child, command in processes_of(pid).items() if not any(text in command for text in kept)]
 
 
 def alive(pid: int) -> bool:
@@ -144,7 +149,7 @@ def left_in_memory(before: set[str]) -> set[str]:
     while new := shared_memory() - before:
         ours = [os.getpid()]
         for pid in ours:
-            ours += children(pid)
+            ours += processes_of(pid)
         for entry in Path("/proc").glob("[0-9]*/maps"):
             if int(entry.parent.name) not in ours:
                 with contextlib.suppress(OSError):

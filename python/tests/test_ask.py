@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import stat
-from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
 
 import stoker
 from stoker._ask import Observer, ask
-from support import alive, children, open_files
+from support import alive, children, open_files, processes_of
 
 LOOP = {"loader": "x", "steps": [10_000_000] * 3, "waits": [0] * 3, "seconds": 0.03}
 
@@ -28,9 +27,7 @@ def test_the_observer_reports_and_is_gone(binary: str) -> None:
     assert report["steps"] == 3
     assert report["step"]["p99"] == 0.01
     # It counts neither itself nor its own use.
-    # children() leaves out the process that Python starts once a test has used multiprocessing.
-    tracker = resource_tracker._resource_tracker._pid is not None  # type: ignore[attr-defined]
-    assert report["processes"] == 1 + len(children(os.getpid())) + tracker
+    assert report["processes"] == 1 + len(processes_of(os.getpid()))
     assert report["cpu"] > 0
     assert report["pss"] > 0
     assert open_files() == before
