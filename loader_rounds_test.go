@@ -71,9 +71,13 @@ func TestRoundsToTheFirstBatch(t *testing.T) {
 			bucketOf(t, dir) // nothing of this machine's is found
 			said := ""
 			// A late request on a busy machine counts like a wait. One success is therefore enough.
-			for latency := 60 * time.Millisecond; latency < 5*time.Second; latency *= 2 {
+			handler, latency := c.handler(), 60*time.Millisecond
+			if testing.Short() { // a shorter one would fail under the race detector
+				latency *= 4
+			}
+			for ; latency < 5*time.Second; latency *= 2 {
 				t.Setenv("STOKER_CACHE_DIR", t.TempDir())
-				rounds := &httpfaulttest.Rounds{Handler: c.handler(), Latency: latency}
+				rounds := &httpfaulttest.Rounds{Handler: handler, Latency: latency}
 				s := httptest.NewServer(rounds)
 				n := firstBatch(t, fmt.Sprintf(c.url, s.URL), c.window, rounds)
 				s.CloseClientConnections()
@@ -201,7 +205,11 @@ func TestLateHeadHoldsUpItsOwnRecords(t *testing.T) {
 
 // For any order of the answers, the first batch has its records in their order.
 func TestAnswersInAnyOrder(t *testing.T) {
-	const records, width, batch, times = 3200, 8 << 10, 64, 30
+	const records, width, batch = 3200, 8 << 10, 64
+	times := 30
+	if testing.Short() {
+		times = 8
+	}
 	dir, _ := bucketOfRows(t, records, width)
 	bucketOf(t, dir) // nothing of this machine's is found
 	t.Setenv("STOKER_CACHE_DIR", t.TempDir())
@@ -284,6 +292,9 @@ func googleOf(t *testing.T, dir string) func() http.Handler {
 func firstBatch(t *testing.T, url string, window int, rounds *httpfaulttest.Rounds) int {
 	t.Helper()
 	opt := &stoker.Options{BatchSize: 256, Shuffle: true, Window: window, Limits: stoker.Limits{Memory: 96 << 20, Threads: 1}}
+	if testing.Short() { // under the race detector more requests take longer than the latency
+		opt.BatchSize = 64
+	}
 	if strings.Contains(url, "photos") {
 		opt.BatchSize = 64
 		opt.Outputs = []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.RandomResizedCrop(16)}}}
