@@ -15,7 +15,7 @@ PACKAGES ?= ./...
 PYTEST ?=
 # Packages that the race detector need not watch, since they start no goroutine (held by internal/lint): it takes minutes
 # for their tests.
-NORACE := cmd/stoker internal/cdec internal/imagecodec internal/imagefile internal/lint internal/sampler
+NORACE := cmd/stoker internal/arrowipc internal/audio internal/cdec internal/chart internal/csound internal/dtype internal/imagecodec internal/imagefile internal/inflate internal/lint internal/mask internal/proc internal/sampler
 # Packages that use memory which is given back (internal/invariants).
 INVARIANTS := . ./internal/invariants ./internal/arena ./internal/fetch ./internal/pipeline ./internal/handoff
 # Packages whose C code the sanitizers watch.
@@ -199,8 +199,8 @@ endif
 .PHONY: test-go
 test-go: build build/venv-test servers
 	@echo 'test: Go'
-	@packages=$(if $(BESIDE),$$(scripts/plain.sh '$(NORACE)' '$(INVARIANTS)' $(PACKAGES)),'$(PACKAGES)') && \
-		if [ -n "$$packages" ]; then go test -vet=off $$packages; fi
+	@runs=$(if $(BESIDE),$$(scripts/plain.sh '$(NORACE)' '$(INVARIANTS)' $(PACKAGES)),'$(PACKAGES)') && rc=0 && \
+		while read -r run; do [ -z "$$run" ] || go test -vet=off $$run || rc=1; done <<<"$$runs" && exit $$rc
 
 .PHONY: test-race
 test-race: system servers

@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -446,21 +447,25 @@ func TestTestsDoNotCompareTimes(t *testing.T) {
 	}
 }
 
-// The race detector watches every package that starts goroutines.
-func TestRaceDetectorWatchesGoroutines(t *testing.T) {
+// listOf returns a list of the Makefile.
+func listOf(t *testing.T, name string) []string {
+	t.Helper()
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var unwatched []string
 	for line := range strings.Lines(string(makefile)) {
-		if dirs, ok := strings.CutPrefix(line, "NORACE := "); ok {
-			unwatched = strings.Fields(dirs)
+		if list, ok := strings.CutPrefix(line, name+" := "); ok {
+			return strings.Fields(list)
 		}
 	}
-	if len(unwatched) == 0 {
-		t.Fatal("the Makefile has no NORACE")
-	}
+	t.Fatalf("the Makefile has no %s", name)
+	return nil
+}
+
+// The race detector watches every package that starts goroutines.
+func TestRaceDetectorWatchesGoroutines(t *testing.T) {
+	unwatched := listOf(t, "NORACE")
 	for _, dir := range unwatched {
 		if _, err := os.Stat(filepath.Join(root, dir)); err != nil {
 			t.Errorf("NORACE: %v", err)
@@ -484,33 +489,94 @@ func TestRaceDetectorWatchesGoroutines(t *testing.T) {
 	}
 }
 
-// scripts/plain.sh finds the tests that do less under the race detector by what their files ask. Such a question in a
-// helper of tests would escape it, and so would a test that does less in the build with the invariants.
+// scripts/plain.sh finds the tests that do less under the race detector by what they ask. Such a question in a helper of
+// tests would escape it, and so would a test that does less in the build with the invariants.
 func TestThePlainPassHasWhatOthersLeaveOut(t *testing.T) {
+	invariants := listOf(t, "INVARIANTS")
+	whole, asking, names := plainPass(t, strings.Join(invariants, " "))
+	for _, dir := range listOf(t, "NORACE") {
+		if !whole["./"+dir] {
+			t.Errorf("scripts/plain.sh leaves out %s, which is in NORACE", dir)
+		}
+	}
 	for _, f := range append(parseAll(t), parseTests(t)...) {
-		test := strings.HasSuffix(f.name, "_test.go")
+		test, dir := strings.HasSuffix(f.name, "_test.go"), "./"+f.dir
+		if f.dir == "." {
+			dir = "."
+		}
+		// less checks that the plain pass has a test that does less.
+		less := func(where, name string) {
+			if !slices.Contains(invariants, dir) && !whole[dir] && !(asking[dir] && names[name]) {
+				t.Errorf("%s: scripts/plain.sh does not find that a test does less under the race detector", where)
+			}
+		}
 		for _, group := range f.ast.Comments {
 			for _, c := range group.List {
-				if test && strings.HasPrefix(c.Text, "//go:build") && strings.Contains(c.Text, "!invariants") {
+				if !test || !strings.HasPrefix(c.Text, "//go:build") {
+					continue
+				}
+				if strings.Contains(c.Text, "!invariants") {
 					t.Errorf("%s: the pass with the invariants leaves a test out: scripts/plain.sh relies on its being whole", f.name)
+				}
+				if strings.Contains(c.Text, "race") {
+					less(f.name, "")
 				}
 			}
 		}
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			of, ok := n.(*ast.SelectorExpr)
-			if !ok {
+		for _, d := range f.ast.Decls {
+			name := "" // of a test
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
+				name = fn.Name.Name
+			}
+			ast.Inspect(d, func(n ast.Node) bool {
+				of, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				pkg, _ := of.X.(*ast.Ident)
+				if pkg == nil {
+					return true
+				}
+				asks := pkg.Name == "testing" && of.Sel.Name == "Short" || pkg.Name == "racetest"
+				switch {
+				case test && pkg.Name == "invariants" && of.Sel.Name == "Enabled":
+					t.Errorf("%s: a test asks for the invariants: scripts/plain.sh relies on their pass being whole", position(n))
+				case test && (asks || pkg.Name == "drivertest" && of.Sel.Name == "Faults"):
+					less(position(n), name)
+				case !test && f.name != "source/drivertest/faults.go" && asks:
+					t.Errorf("%s: a helper of tests does less under the race detector: name it in scripts/plain.sh and here", position(n))
+				}
 				return true
-			}
-			switch pkg, _ := of.X.(*ast.Ident); {
-			case pkg == nil:
-			case test && pkg.Name == "invariants" && of.Sel.Name == "Enabled":
-				t.Errorf("%s: a test asks for the invariants: scripts/plain.sh relies on their pass being whole", position(n))
-			case !test && f.name != "source/drivertest/faults.go" && (pkg.Name == "testing" && of.Sel.Name == "Short" || pkg.Name == "racetest"):
-				t.Errorf("%s: a helper of tests does less under the race detector: name it in scripts/plain.sh and here", position(n))
-			}
-			return true
-		})
+			})
+		}
 	}
+}
+
+// plainPass runs scripts/plain.sh. It returns the packages that are tested as a whole, those of which only tests that do
+// less under the race detector are run, and the names of these tests.
+func plainPass(t *testing.T, invariants string) (whole, asking, names map[string]bool) {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(root, "scripts/plain.sh"), strings.Join(listOf(t, "NORACE"), " "), invariants).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	set := func(words []string) map[string]bool {
+		all := map[string]bool{}
+		for _, w := range words {
+			all[w] = true
+		}
+		return all
+	}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		run, ok := strings.CutPrefix(words[0], "-run=^(")
+		if !ok {
+			whole = set(words)
+			continue
+		}
+		asking, names = set(words[1:]), set(strings.Split(strings.TrimSuffix(run, ")$"), "|"))
+	}
+	return whole, asking, names
 }
 
 func TestLibrariesDoNotExit(t *testing.T) {
