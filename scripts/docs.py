@@ -137,6 +137,7 @@ class Page:
                         value.close()
             self.names.clear()
             gc.collect()
+            gc.freeze()  # the next pages' collections need not look at the modules of this one
             os.chdir(here)
         return text
 
@@ -247,18 +248,16 @@ def main() -> int:
     p.add_argument("--check", action="store_true", help="fail if an output differs")
     p.add_argument("--data", type=Path, help="a folder that docs_data.make wrote")
     p.add_argument("--modules", action="store_true", help="write the table of python/README.md, and end")
-    p.add_argument("--part", default="1/1", metavar="I/N", help="only each Nth page")
     a = p.parse_args()
     if a.modules:
         write_modules()
         return 0
-    part, parts = map(int, a.part.split("/"))
     pages = [q.resolve() for q in a.pages] or [q for q in PAGES if q.is_file()]
     pages = [q for q in pages if re.search(r"^ *```(?:python|sh)$", q.read_text(), re.MULTILINE)]
     pages.sort(key=lambda q: any(name in q.read_text() for name in LAST))
-    pages = pages[part - 1 :: parts]
     os.environ.setdefault("KERAS_BACKEND", "torch")
     signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"{SECONDS} s have passed"))
+    gc.set_threshold(100_000)  # imports make many objects, and little garbage
     problems: list[str] = []
     ran = 0
     with tempfile.TemporaryDirectory(prefix="stoker-docs-") as scratch:
