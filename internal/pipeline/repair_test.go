@@ -123,7 +123,7 @@ func TestRepairFrom(t *testing.T) {
 // Only a copy of the same pack is taken.
 func TestRepairFromRefuses(t *testing.T) {
 	dir := t.TempDir()
-	other := &valueSource{n: 12_000, own: true, max: 4000, wide: 3999, bad: map[int64]bool{}}
+	other := &valueSource{n: windowLen, own: true, max: 4000, wide: 3999, bad: map[int64]bool{}}
 	if _, err := pack.WriteSource(t.Context(), other, dir+"/p", nil); err != nil {
 		t.Fatal(err)
 	}

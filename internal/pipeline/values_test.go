@@ -36,8 +36,10 @@ func (s sizedSource) Sizes(_ int, ids, sizes []int64) bool {
 func (s *valueSource) value(id int64) []byte {
 	rng := rand.New(rand.NewPCG(uint64(id), 7))
 	b := make([]byte, rng.IntN(s.wide+1))
-	for i := range b {
-		b[i] = byte(rng.Uint32())
+	for i := 0; i < len(b); i += 8 {
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], rng.Uint64())
+		copy(b[i:], word[:])
 	}
 	return b
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/racetest"
 	"github.com/stokerdata/stoker/internal/store/counttest"
 	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/pack"
@@ -21,15 +22,41 @@ import (
 	"github.com/stokerdata/stoker/store/storetest"
 )
 
+// less divides the records and chunks of the pack under the race detector, which makes each byte slow. The pass with
+// the invariants has the whole pack.
+var less = func() int64 {
+	if racetest.Enabled {
+		return 4
+	}
+	return 1
+}()
+
+// windowLen is the number of records in the pack, of at most wholeLen.
+var windowLen = wholeLen / less
+
+const wholeLen = 12_000
+
 // remotePack is a pack of records of src in chunks of 64 KiB, in a store with the abilities of a bucket.
-var remotePack = sync.OnceValues(func() (map[string][]byte, error) {
+var remotePack = sync.OnceValues(func() (map[string][]byte, error) { return packOf(windowSource()) })
+
+// wholePack is the same with all records under the race detector, too.
+var wholePack = sync.OnceValues(func() (map[string][]byte, error) {
+	if windowLen == wholeLen {
+		return remotePack()
+	}
+	s := windowSource()
+	s.n = wholeLen
+	return packOf(s)
+})
+
+func packOf(src driver.Source) (map[string][]byte, error) {
 	dir, err := os.MkdirTemp("", "windows")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	to := filepath.Join(dir, "pack")
-	if _, err := pack.WriteSource(context.Background(), windowSource(), to, &pack.Options{ChunkBytes: 64 << 10, ShardBytes: 4 << 20}); err != nil {
+	if _, err := pack.WriteSource(context.Background(), src, to, &pack.Options{ChunkBytes: 64 << 10, ShardBytes: 4 << 20 / less}); err != nil {
 		return nil, err
 	}
 	files, err := os.ReadDir(to)
@@ -43,12 +70,12 @@ var remotePack = sync.OnceValues(func() (map[string][]byte, error) {
 		}
 	}
 	return objects, nil
-})
+}
 
-// windowValues are the values of all records of the pack.
+// windowValues are the values of all records of the whole pack.
 var windowValues = sync.OnceValue(func() [][]byte {
 	s := windowSource()
-	out := make([][]byte, s.n)
+	out := make([][]byte, wholeLen)
 	for id := range out {
 		out[id] = s.value(int64(id))
 	}
@@ -56,7 +83,7 @@ var windowValues = sync.OnceValue(func() [][]byte {
 })
 
 func windowSource() *valueSource {
-	return &valueSource{n: 12_000, own: true, max: 4000, wide: 4000, bad: map[int64]bool{}}
+	return &valueSource{n: windowLen, own: true, max: 4000, wide: 4000, bad: map[int64]bool{}}
 }
 
 // calls records the reads from a store.
@@ -94,13 +121,18 @@ func (c *calls) Open(ctx context.Context, name string) (store.Object, error) {
 
 func openRemote(t testing.TB, cfg Config) (*Pipeline, *calls, *counttest.Store) {
 	t.Helper()
-	objects, err := remotePack()
+	return openRemoteOf(t, remotePack, cfg)
+}
+
+func openRemoteOf(t testing.TB, pk func() (map[string][]byte, error), cfg Config) (*Pipeline, *calls, *counttest.Store) {
+	t.Helper()
+	objects, err := pk()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &calls{Store: storetest.NewMemory(objects)}
 	counted := counttest.New(c, nil)
-	cfg = remoteConfig(t, cfg)
+	cfg = remoteConfigOf(t, pk, cfg)
 	cfg.OpenSource = func(ctx context.Context, _ string) (driver.Source, error) { return pack.OpenStore(ctx, counted, nil) }
 	return mustOpen(t, cfg), c, counted
 }
@@ -109,7 +141,12 @@ func openRemote(t testing.TB, cfg Config) (*Pipeline, *calls, *counttest.Store) 
 // a bucket.
 func remoteConfig(t testing.TB, cfg Config) Config {
 	t.Helper()
-	objects, err := remotePack()
+	return remoteConfigOf(t, remotePack, cfg)
+}
+
+func remoteConfigOf(t testing.TB, pk func() (map[string][]byte, error), cfg Config) Config {
+	t.Helper()
+	objects, err := pk()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +174,7 @@ func TestWindowReadsChunksOnce(t *testing.T) {
 		t.Run(fmt.Sprint(world), func(t *testing.T) {
 			reads, chunks, seen := 0, 0, map[int64]bool{}
 			for rank := range world {
-				p, c, counted := openRemote(t, Config{BatchSize: 64 / world, Window: 16, Rank: rank, WorldSize: world, Threads: 2, Memory: 64 << 20})
+				p, c, counted := openRemoteOf(t, wholePack, Config{BatchSize: 64 / world, Window: 16, Rank: rank, WorldSize: world, Threads: 2, Memory: 64 << 20})
 				chunks = p.Info().Order.Chunks
 				if o := p.Info().Order; o.Mode != OrderWindows || o.Window != 16 || o.InUse != 16/world {
 					t.Fatalf("%+v", o)
@@ -187,7 +224,7 @@ func TestWindowReadsChunksOnce(t *testing.T) {
 					t.Errorf("the manifest was read %d times; %+v", c.manifest, counted.Stats())
 				}
 			}
-			if len(seen) != 12_000 || chunks < 320 || float64(reads) > 1.05*float64(chunks) {
+			if len(seen) != wholeLen || chunks < 320 || float64(reads) > 1.05*float64(chunks) {
 				t.Errorf("%d records, %d reads of %d chunks", len(seen), reads, chunks)
 			}
 		})
@@ -203,7 +240,7 @@ func TestWindowOrder(t *testing.T) {
 		for _, b := range raggedBatches(t, p, int(p.Info().Steps)) {
 			ids = append(ids, b.ids...)
 		}
-		checkOnce(t, ids, 12_000)
+		checkOnce(t, ids, windowLen)
 		if whole == nil {
 			whole = ids
 			want := p.order.window.epoch(0)
@@ -215,12 +252,12 @@ func TestWindowOrder(t *testing.T) {
 		}
 		equal(t, "the order in other batches", whole, ids)
 		// And from the middle, over the end of the epoch.
-		at := int64(5000)
+		at := 5000 / less
 		p.Start(item.Position{Row: at})
 		b := raggedBatches(t, p, 3)
 		equal(t, "from the middle", whole[at:at+int64(batch)], b[0].ids)
 		checkRows(t, b[0])
-		p.Start(item.Position{Row: 11_990})
+		p.Start(item.Position{Row: windowLen - 10})
 		for range 2 {
 			b := raggedBatches(t, p, 1)
 			checkRows(t, b[0])
@@ -244,16 +281,17 @@ func TestWindowElastic(t *testing.T) {
 		}
 		return to
 	}
-	at := run(2, 100, item.Position{})
-	at = run(4, 100, at)
-	at = run(1, 50, at)
-	run(8, (12_000-250*32+31)/32, at)
+	all := int(windowLen+31) / 32
+	at := run(2, all/4, item.Position{})
+	at = run(4, all/4, at)
+	at = run(1, all/8, at)
+	run(8, all-2*(all/4)-all/8, at)
 	for id, n := range seen {
 		if n != 1 {
 			t.Fatalf("record %d came %d times", id, n)
 		}
 	}
-	if len(seen) != 12_000 {
+	if int64(len(seen)) != windowLen {
 		t.Fatalf("%d records came", len(seen))
 	}
 }
@@ -261,14 +299,15 @@ func TestWindowElastic(t *testing.T) {
 // With the least memory that the window needs, a loop runs to the end. With a little less, it is refused with the size
 // that fits.
 func TestWindowMemory(t *testing.T) {
-	p, _, _ := openRemote(t, Config{BatchSize: 16, Window: 128, Threads: 2, Memory: 64 << 20})
+	window := int(128 / less)
+	p, _, _ := openRemote(t, Config{BatchSize: 16, Window: window, Threads: 2, Memory: 64 << 20})
 	o := p.Info().Order
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
 	lo, hi := int64(1)<<20, int64(64)<<20
 	open := func(memory int64) (*Pipeline, error) {
-		return Open(t.Context(), remoteConfig(t, Config{BatchSize: 16, Window: 128, Threads: 2, Memory: memory}))
+		return Open(t.Context(), remoteConfig(t, Config{BatchSize: 16, Window: window, Threads: 2, Memory: memory}))
 	}
 	var refusal, err error
 	for hi-lo > 1<<10 {
@@ -286,7 +325,7 @@ func TestWindowMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if refusal == nil || !strings.Contains(refusal.Error(), "window:64 fits") {
+	if refusal == nil || !strings.Contains(refusal.Error(), fmt.Sprintf("window:%d fits", window/2)) {
 		t.Errorf("%v", refusal)
 	}
 	p, err = open(hi)
@@ -301,7 +340,7 @@ func TestWindowMemory(t *testing.T) {
 			checkRows(t, b)
 			ids = append(ids, b.ids...)
 		}
-		checkOnce(t, ids, 12_000)
+		checkOnce(t, ids, windowLen)
 	}
 	if s := p.Stats(); s.MemoryPeak > hi {
 		t.Errorf("%d bytes were in use, of %d; the window has %d", s.MemoryPeak, hi, o.WindowBytes)
@@ -365,10 +404,10 @@ func TestWindowOfManyRanks(t *testing.T) {
 // reads.
 func TestWindowFaults(t *testing.T) {
 	broken := errors.New("a sector is broken")
-	bad := faulttest.Error(broken).On(faulttest.Read).Named("shard-00001.arrow").Bytes(1_000_000, 1_000_010)
+	bad := faulttest.Error(broken).On(faulttest.Read).Named("shard-00001.arrow").Bytes(1_000_000/less, 1_000_000/less+10)
 	p := mustOpen(t, remoteConfig(t, Config{BatchSize: 16, Window: 8, Memory: 64 << 20, OnError: OnErrorSkip,
 		Decorate: func(s store.Store) store.Store { return faulttest.New(s, 1, bad) }}))
-	for _, row := range []int64{0, 3200, 1600, 0} {
+	for _, row := range []int64{0, windowLen / 4, windowLen / 8, 0} {
 		p.Start(item.Position{Row: row})
 		for _, b := range raggedBatches(t, p, 5) {
 			checkRows(t, b)
@@ -393,7 +432,7 @@ func TestWindowFaults(t *testing.T) {
 		p.Release(ev.Slot)
 	}
 	slices.Sort(ids)
-	if n := len(slices.Compact(ids)); n != 11_999 {
+	if n := int64(len(slices.Compact(ids))); n != windowLen-1 {
 		t.Errorf("%d records came", n)
 	}
 }
@@ -448,13 +487,13 @@ func TestWindowIdentity(t *testing.T) {
 // With an automatic order, records in a bucket come by windows and those in local files in any order. If memory is
 // short, the window is smaller.
 func TestWindowAuto(t *testing.T) {
-	p, _, _ := openRemote(t, Config{BatchSize: 8, Window: WindowAuto, Memory: 64 << 20})
+	p, _, _ := openRemoteOf(t, wholePack, Config{BatchSize: 8, Window: WindowAuto, Memory: 64 << 20})
 	o := p.Info().Order
 	if o.Mode != OrderWindows || o.Window != autoWindow || !strings.Contains(o.Why, "in memory:") {
 		t.Errorf("%+v", o)
 	}
 	for memory := int64(4 << 20); ; memory += 128 << 10 { // the least that is enough
-		small, err := Open(t.Context(), remoteConfig(t, Config{BatchSize: 8, Window: WindowAuto, Memory: memory, Threads: 1}))
+		small, err := Open(t.Context(), remoteConfigOf(t, wholePack, Config{BatchSize: 8, Window: WindowAuto, Memory: memory, Threads: 1}))
 		if err != nil && memory < 64<<20 {
 			continue
 		}
@@ -469,22 +508,22 @@ func TestWindowAuto(t *testing.T) {
 		}
 		break
 	}
-	many, _, _ := openRemote(t, Config{BatchSize: 8, Window: WindowAuto, WorldSize: 4, Memory: 64 << 20})
+	many, _, _ := openRemoteOf(t, wholePack, Config{BatchSize: 8, Window: WindowAuto, WorldSize: 4, Memory: 64 << 20})
 	if o := many.Info().Order; o.Window != autoWindow || o.InUse != 64 {
 		t.Errorf("%+v", o)
 	}
-	held, _, _ := openRemote(t, Config{BatchSize: 8, Window: WindowAuto, Memory: 64 << 20, CacheMemory: 32 << 20})
+	held, _, _ := openRemoteOf(t, wholePack, Config{BatchSize: 8, Window: WindowAuto, Memory: 64 << 20, CacheMemory: 32 << 20})
 	if o := held.Info().Order; o.Mode == OrderWindows || !strings.Contains(o.Why, "cache_memory holds") {
 		t.Errorf("%+v", o)
 	}
 	for _, limit := range []int64{1 << 10, 1 << 30} {
 		c := Config{BatchSize: 8, Window: WindowAuto, Memory: 64 << 20, Cache: CacheOn, CacheDir: t.TempDir(), CacheLimit: limit, WorldSize: 2}
-		kept, _, _ := openRemote(t, c)
+		kept, _, _ := openRemoteOf(t, wholePack, c)
 		if o := kept.Info().Order; (o.Mode == OrderWindows) != (limit < 1<<30) {
 			t.Errorf("a limit of %d bytes: %+v", limit, o)
 		}
 	}
-	objects, err := remotePack()
+	objects, err := wholePack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -517,7 +556,7 @@ func TestWindowOfLocalPack(t *testing.T) {
 		}
 	}
 	remote, _, _ := openRemote(t, Config{BatchSize: 50, Window: 5, Memory: 64 << 20})
-	for _, source := range []string{dir, dir + "#where=n%20<%209000", dir + "#where=n%20<%20100"} {
+	for _, source := range []string{dir, fmt.Sprint(dir, "#where=n%20<%20", windowLen*3/4), dir + "#where=n%20<%20100"} {
 		p := mustOpen(t, Config{Source: source, BatchSize: 50, Shuffle: true, Seed: 11, Window: 5, Memory: 64 << 20})
 		p.Start(item.Position{})
 		remote.Start(item.Position{})
@@ -525,7 +564,7 @@ func TestWindowOfLocalPack(t *testing.T) {
 		for range p.Info().Steps {
 			b := raggedBatches(t, p, 1)[0]
 			checkRows(t, b)
-			if p.Info().Len == 12_000 {
+			if p.Info().Len == windowLen {
 				sameBatches(t, "a local pack", raggedBatches(t, remote, 1), []raggedBatch{b})
 			}
 			ids = append(ids, b.ids...)
