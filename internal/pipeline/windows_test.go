@@ -22,9 +22,9 @@ import (
 	"github.com/stokerdata/stoker/store/storetest"
 )
 
-// less divides the records and chunks of the pack under the race detector, which makes each byte slow. The pass with
+// fewer divides the records and chunks of the pack under the race detector, which makes each byte slow. The pass with
 // the invariants has the whole pack.
-var less = func() int64 {
+var fewer = func() int64 {
 	if racetest.Enabled {
 		return 4
 	}
@@ -32,7 +32,7 @@ var less = func() int64 {
 }()
 
 // windowLen is the number of records in the pack, of at most wholeLen.
-var windowLen = wholeLen / less
+var windowLen = wholeLen / fewer
 
 const wholeLen = 12_000
 
@@ -56,7 +56,7 @@ func packOf(src driver.Source) (map[string][]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	to := filepath.Join(dir, "pack")
-	if _, err := pack.WriteSource(context.Background(), src, to, &pack.Options{ChunkBytes: 64 << 10, ShardBytes: 4 << 20 / less}); err != nil {
+	if _, err := pack.WriteSource(context.Background(), src, to, &pack.Options{ChunkBytes: 64 << 10, ShardBytes: 4 << 20 / fewer}); err != nil {
 		return nil, err
 	}
 	files, err := os.ReadDir(to)
@@ -154,6 +154,9 @@ func remoteConfigOf(t testing.TB, pk func() (map[string][]byte, error), cfg Conf
 		return pack.OpenStore(ctx, storetest.NewMemory(objects), nil)
 	}
 	cfg.Shuffle, cfg.Seed = true, 11
+	if racetest.Enabled {
+		cfg.Lookahead = cfg.Memory / 4 / fewer // the default reads more epochs ahead if they are smaller
+	}
 	return cfg
 }
 
@@ -252,7 +255,7 @@ func TestWindowOrder(t *testing.T) {
 		}
 		equal(t, "the order in other batches", whole, ids)
 		// And from the middle, over the end of the epoch.
-		at := 5000 / less
+		at := 5000 / fewer
 		p.Start(item.Position{Row: at})
 		b := raggedBatches(t, p, 3)
 		equal(t, "from the middle", whole[at:at+int64(batch)], b[0].ids)
@@ -296,10 +299,10 @@ func TestWindowElastic(t *testing.T) {
 	}
 }
 
-// With the least memory that the window needs, a loop runs to the end. With a little less, it is refused with the size
+// With the least memory that the window needs, a loop runs to the end. with a little less, it is refused with the size
 // that fits.
 func TestWindowMemory(t *testing.T) {
-	window := int(128 / less)
+	window := int(128 / fewer)
 	p, _, _ := openRemote(t, Config{BatchSize: 16, Window: window, Threads: 2, Memory: 64 << 20})
 	o := p.Info().Order
 	if err := p.Close(); err != nil {
@@ -404,7 +407,7 @@ func TestWindowOfManyRanks(t *testing.T) {
 // reads.
 func TestWindowFaults(t *testing.T) {
 	broken := errors.New("a sector is broken")
-	bad := faulttest.Error(broken).On(faulttest.Read).Named("shard-00001.arrow").Bytes(1_000_000/less, 1_000_000/less+10)
+	bad := faulttest.Error(broken).On(faulttest.Read).Named("shard-00001.arrow").Bytes(1_000_000/fewer, 1_000_000/fewer+10)
 	p := mustOpen(t, remoteConfig(t, Config{BatchSize: 16, Window: 8, Memory: 64 << 20, OnError: OnErrorSkip,
 		Decorate: func(s store.Store) store.Store { return faulttest.New(s, 1, bad) }}))
 	for _, row := range []int64{0, windowLen / 4, windowLen / 8, 0} {
