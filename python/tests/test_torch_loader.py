@@ -7,6 +7,7 @@ import gc
 import inspect
 import multiprocessing
 import os
+import pickle
 import random
 import re
 import signal
@@ -28,6 +29,7 @@ import torch.utils.data as tud  # noqa: E402
 import torch_data as data  # noqa: E402
 
 from stoker.torch import DataLoader  # noqa: E402
+from stoker.torch._codec import dumps  # noqa: E402
 
 # A machine with few processors must not fail the tests, nor must JAX, which other tests may have started.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create", r"ignore:os\.fork\(\) was called")
@@ -152,6 +154,29 @@ def test_lambdas_and_local_classes_are_sent() -> None:
 
     loader = DataLoader(Local(), 3, num_workers=1, multiprocessing_context="spawn", collate_fn=lambda b: tuple(b))
     assert list(loader) == [(0, 1, 4), (9, 16, 25)]
+
+
+def test_a_script_is_imported_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With torch, workers that are not forked find the functions and classes of the script by their names."""
+    pytest.importorskip("cloudpickle")
+    script = sys.modules["__main__"]
+
+    def found(batch: Any) -> Any:
+        return batch
+
+    class Found:
+        pass
+
+    for thing in (found, Found):
+        thing.__module__, thing.__qualname__ = "__main__", thing.__name__  # type: ignore[attr-defined]
+        body, _ = dumps(thing, by_value=True)
+        assert len(body) > 100, "it is sent, because the script has no such name"
+        monkeypatch.setattr(script, thing.__name__, thing, raising=False)
+        body, _ = dumps(thing, by_value=True)
+        assert pickle.loads(body) is thing
+    monkeypatch.delattr(script, "__file__")  # as in a notebook
+    monkeypatch.setattr(script, "__spec__", None)
+    assert len(dumps(found, by_value=True)[0]) > 100
 
 
 def test_what_cannot_be_sent_goes_by_torch() -> None:

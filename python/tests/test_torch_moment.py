@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.process
 import os
 import random
 import time
@@ -17,13 +18,14 @@ torch = pytest.importorskip("torch")
 tv = pytest.importorskip("torchvision")
 
 import PIL.Image  # noqa: E402
+import PIL.ImageFile  # noqa: E402
 import torch.utils.data as tud  # noqa: E402
 from torchvision import datasets  # noqa: E402
 from torchvision import transforms as v1  # noqa: E402
 
 from stoker import Cache  # noqa: E402
 from stoker.torch import DataLoader  # noqa: E402
-from stoker.torch._recognise import _memory  # noqa: E402
+from stoker.torch._recognise import _memory, _proof  # noqa: E402
 
 IMAGES = 16
 
@@ -278,6 +280,92 @@ def test_target_transforms(root: Path, options: dict[str, Any]) -> None:
             yield epoch(loader)
 
     compare(run)
+
+
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "truncated": lambda: setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", not PIL.ImageFile.LOAD_TRUNCATED_IMAGES),
+    "pixels": lambda: setattr(PIL.Image, "MAX_IMAGE_PIXELS", 10),
+    "dtype": lambda: torch.set_default_dtype(torch.float64),
+    "mode": lambda: Black().__enter__(),
+}
+
+
+class Black(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+    """Makes ToTensor return zeros."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        return made * 0 if function is torch.Tensor.div else made
+
+
+@pytest.fixture
+def settings() -> Iterator[None]:
+    """Restore the settings of Pillow and torch."""
+    before = PIL.Image.MAX_IMAGE_PIXELS
+    yield
+    PIL.Image.MAX_IMAGE_PIXELS = before
+    PIL.ImageFile.LOAD_TRUNCATED_IMAGES = False
+    torch.set_default_dtype(torch.float32)
+    while _proof.modes():
+        _proof.modes()[-1].__exit__(None, None, None)
+
+
+@WORKERS
+@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("change", SETTINGS)
+def test_settings_of_libraries(
+    root: Path, options: dict[str, Any], change: str, truncated: bool, settings: None
+) -> None:
+    """Workers have the settings of the time when they started. Python reads the last image: the engine refuses it."""
+    PIL.Image.effect_noise((64, 64), 80).convert("RGB").save(root / "a" / "99.jpg")
+    whole = (root / "a" / "99.jpg").read_bytes()
+    (root / "a" / "99.jpg").write_bytes(whole[: len(whole) // 2])
+    pixels = PIL.Image.MAX_IMAGE_PIXELS
+
+    def run(kind: Any) -> Iterator[Any]:
+        PIL.Image.MAX_IMAGE_PIXELS = pixels
+        PIL.ImageFile.LOAD_TRUNCATED_IMAGES = truncated
+        torch.set_default_dtype(torch.float32)
+        loader = kind(numbered(root), 3, **options)
+        yield epoch(loader, lambda i: SETTINGS[change]() if i == 0 else None)
+        yield epoch(loader)
+
+    compare(run)
+
+
+def test_libraries_that_change_in_an_epoch(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python makes what the engine cannot read. With a library that is not that of the workers, it says so."""
+    (root / "a" / "99.png").write_bytes((root / "a" / "00.png").read_bytes()[:-20])
+    monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    to_tensor = v1.ToTensor.__call__
+    batches = iter(DataLoader(numbered(root), 3, num_workers=1))
+    next(batches)
+    monkeypatch.setattr(v1.ToTensor, "__call__", lambda self, image: to_tensor(self, image) * 0)
+    with pytest.warns(RuntimeWarning, match="were replaced during an epoch"):
+        assert len(list(batches)) == 5
+
+
+def test_settings_that_new_processes_may_not_have(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = DataLoader(numbered(root), 3, num_workers=1, multiprocessing_context="spawn")
+    assert "ImageFolder: 16 records" in loader.explain()
+    monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    loader = DataLoader(numbered(root), 3, num_workers=1, multiprocessing_context="spawn")
+    assert "LOAD_TRUNCATED_IMAGES is set" in loader.explain()
+
+
+def test_functions_whose_results_depend_on_their_process(root: Path) -> None:
+    """target_transform is called in workers if it asks for its process, or if a new process may have other globals."""
+    data = numbered(root)
+    for function, method, where in (
+        (lambda t: t + 1, "fork", "this process"),
+        (lambda t: t + 1, "spawn", "1 workers"),
+        (lambda t: (t, torch.utils.data.get_worker_info()), "fork", "1 workers"),
+        (lambda t: (t, multiprocessing.process.parent_process()), "fork", "1 workers"),
+    ):
+        data.target_transform = function
+        loader = DataLoader(data, 3, num_workers=1, multiprocessing_context=method)
+        (row,) = (line for line in loader.explain().splitlines() if line.startswith("target_transform"))
+        assert where in row, row
 
 
 def test_targets_that_cannot_be_copied_run_as_python(root: Path) -> None:

@@ -6,8 +6,11 @@ import ctypes
 import functools
 import io
 import itertools
+import operator
 import pickle
+import sys
 import threading
+import types
 from collections.abc import Callable, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -144,7 +147,8 @@ _Pickler.dispatch_table = {
 def dumps(obj: Any, by_value: bool = False) -> tuple[bytes, list[Part]]:
     """Return an object's pickle and the parts excluded from it.
 
-    With ``by_value``, and if cloudpickle is installed, functions and classes that cannot be imported are included.
+    With ``by_value``, and if cloudpickle is installed, functions and classes that a new process cannot import are
+    included.
     """
     parts, file = _Parts(), io.BytesIO()
     (_by_value(file, parts) if by_value else _Pickler(file, parts)).dump(obj)
@@ -156,13 +160,28 @@ def _by_value(file: io.BytesIO, parts: _Parts) -> Any:
         import cloudpickle  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         return _Pickler(file, parts)
+    main = sys.modules["__main__"]
+    script = getattr(main, "__file__", None) is not None or getattr(main, "__spec__", None) is not None
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined,unused-ignore]
         def reducer_override(self, obj: Any) -> Any:
             found = parts.reduce(obj)
-            return super().reducer_override(obj) if found is NotImplemented else found
+            # A new process imports the script, and what the script has set since then is not set there, as with torch.
+            if found is NotImplemented and not (script and _is_of_script(obj)):
+                found = super().reducer_override(obj)
+            return found
 
     return Pickler(file, 5, buffer_callback=parts.buffer)
+
+
+def _is_of_script(obj: Any) -> bool:
+    """Whether an object is a function or class that a process finds by its name after it has imported the script."""
+    if not isinstance(obj, type | types.FunctionType) or obj.__module__ != "__main__":
+        return False
+    try:
+        return operator.attrgetter(obj.__qualname__)(sys.modules["__main__"]) is obj
+    except AttributeError:
+        return False
 
 
 _now = threading.local()

@@ -213,10 +213,11 @@ def _against(loader: Any, plan: Plan) -> TorchWay | None:
 def _job(loader: Any, samples: Any = None) -> Job | Sent:
     """Return the work of the workers in the form that they get. Pickle's errors are raised if they are not forked."""
     job = Job.of(loader, samples)
-    return job if _method(loader) == "fork" else Sent(job)
+    return job if start_method(loader) == "fork" else Sent(job)
 
 
-def _method(loader: Any) -> str:
+def start_method(loader: Any) -> str:
+    """Return how a loader's worker processes start."""
     return str((loader.multiprocessing_context or torch.multiprocessing).get_start_method())
 
 
@@ -224,7 +225,7 @@ def _unsent(loader: Any, error: Exception) -> TorchWay:
     gain = 'multiprocessing_context="fork": nothing is sent'
     if importlib.util.find_spec("cloudpickle") is None:
         gain += "; or pip install cloudpickle: more can be sent"
-    return TorchWay(f"start method {_method(loader)}, and it cannot be sent to our workers: {error}", gain)
+    return TorchWay(f"start method {start_method(loader)}, and it cannot be sent to our workers: {error}", gain)
 
 
 def _recognised(loader: Any) -> tuple[Plan | None, str]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch.utils.data
 
-from . import _proof
+from . import _proof, _settings
 from ._common import DEEP, meant
 from ._library import Unknown, check_class, check_instance, qualified
 
@@ -249,25 +249,13 @@ def _check_loader(loader: Any) -> None:
     check_pixel_limit()
 
 
-def settings_of_reading() -> tuple[Any, Any]:
-    """Return torchvision's image backend and Pillow's limit of pixels."""
-    import PIL.Image
-    import torchvision
-
-    return torchvision.get_image_backend(), PIL.Image.MAX_IMAGE_PIXELS
-
-
 def check_pixel_limit() -> None:
     """Raise Unknown when Pillow refuses images that the engine takes."""
     import PIL.Image
 
     limit = PIL.Image.MAX_IMAGE_PIXELS
-    if limit is not None and limit < _PILLOW_LIMIT:
+    if limit is not None and limit < _settings.PILLOW_LIMIT:
         raise Unknown(f"PIL.Image.MAX_IMAGE_PIXELS is {limit}")
-
-
-# Pillow's own limit, at twice which it refuses images; the engine refuses them there too.
-_PILLOW_LIMIT = 1024 * 1024 * 1024 // 4 // 3
 
 
 def check_pillow() -> None:

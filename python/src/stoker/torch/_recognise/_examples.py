@@ -24,7 +24,7 @@ import numpy.typing as npt
 import torch
 import torch.utils.data
 
-from .._path import Row
+from .._path import Row, start_method
 from . import (
     _arrow_images,
     _datasets,
@@ -108,7 +108,9 @@ def find(loader: Any) -> Found:
         data, program, None, "program", column=column, transform=transform, function=function, held=held,
         unchanged=_transforms.Unchanged(transform, len(program.rest)),
     )  # fmt: skip
-    return dataclasses.replace(found, whole=loader.num_workers > 0 and _needs_no_images(found, functions))
+    # A module of the program has other values in a process that has imported it anew.
+    whole = loader.num_workers > 0 and start_method(loader) == "fork"
+    return dataclasses.replace(found, whole=whole and _needs_no_images(found, functions))
 
 
 def _needs_no_images(found: Found, functions: list[Any]) -> bool:
@@ -407,5 +409,5 @@ class _Epoch(_plan.Epoch):
         if batch.stacked:  # and may have been written into
             return self._by_python(indices, place)
         # As in a worker process: its random numbers are none of the program's.
-        with _plan.random_numbers(self._seed + place):
+        with self._moment.then(), _plan.random_numbers(self._seed + place):
             return super()._of_samples(samples, images, index, indices, place)

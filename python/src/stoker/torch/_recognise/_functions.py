@@ -134,7 +134,7 @@ def leaves_nothing(function: Any, known: Callable[[Any], bool]) -> bool:
 
     It uses only the names that ``draws_alone`` allows. It uses nothing that could be changed, no attribute of ``known``
     objects, no function of a library, and none that tells one kind of object from another. It catches no exception. So
-    it may be run in vain.
+    it may be run in vain. In a process that is not a fork of this one, the program's modules can have other values.
     """
     return _Look(known, strict=True).value(function, 0)
 
@@ -156,6 +156,8 @@ class _Look:
             parts = (value.func, *value.args, *value.keywords.values())
             return type(value) is functools.partial and all(self.value(part, depth + 1) for part in parts)
         if isinstance(value, types.FunctionType):
+            if self._strict and _proof.is_library(_package(value)):  # it may return what only its process has
+                return False
             return (not self._strict and _of_library(value)) or self._function(value, depth + 1)
         if not self._strict and not isinstance(value, type | types.ModuleType) and _of_library(type(value)):
             return all(self.value(v, depth + 1) for v in getattr(value, "__dict__", {}).values() if callable(v))
@@ -246,6 +248,10 @@ def _made(value: Any) -> bool:
         if any(value is there.get(name, _ABSENT) for name in names):
             return True
     return False
+
+
+def _package(function: types.FunctionType) -> str:
+    return str(function.__globals__.get("__name__", "")).partition(".")[0]
 
 
 def _of_library(value: Any) -> bool:

@@ -8,6 +8,7 @@ workers an epoch has a copy of all records (``Frozen``). Without them each batch
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import operator
@@ -19,7 +20,9 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from . import _datasets, _functions, _library, _memory, _proof, _samples, _transforms
+from ..._errors import warn
+from .._path import start_method
+from . import _datasets, _functions, _library, _memory, _proof, _samples, _settings, _transforms
 from ._library import Unknown
 
 if TYPE_CHECKING:
@@ -156,6 +159,10 @@ class Moment:
             for s in _memory.stats([self._names[record] for record in records.tolist()])
         ]
 
+    def then(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context in which Python makes records: the libraries as they were, if torch would see them so."""
+        return contextlib.nullcontext()
+
     def where(self, _indices: list[Any], _records: Any, asked: Any) -> Any:
         """Return the sources of a batch's records, None if the engine has used other ones."""
         return None if asked is _CHANGED else ()
@@ -180,6 +187,8 @@ class Frozen(Moment):
         found: Found = plan.found
         self._memory, self.labels = plan.memory, found.labels
         check_device()
+        _settings.check(start_method(loader))
+        self._settings, self._proven, self._told = _settings.now(), _proof.proven(), False
         super().__init__(frozen(loader.dataset, found.data, plan.memory), loader, _memory.names_of(plan.memory))
         self._data = _datasets.recognise(self._dataset)
         self._moved = False
@@ -198,6 +207,18 @@ class Frozen(Moment):
             for leaf in self._data.leaves:
                 _make_absolute(leaf, was[0])
         return self._dataset
+
+    def then(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context with the settings of worker processes, which have started with the epoch."""
+        if not self._told and not _proof.are_known(self._proven):
+            self._told = True
+            warn(
+                "functions of torch, torchvision or Pillow were replaced during an epoch. Records that the engine "
+                "cannot read are made with the new ones. Worker processes would use the old ones until the epoch ends. "
+                "Replace them between two epochs",
+                RuntimeWarning,
+            )
+        return self._settings.in_use()
 
     def where(self, _indices: list[Any], records: Any, asked: Any) -> Any:
         """Return the batch's records, None if the engine may have used files of another time."""
@@ -289,7 +310,7 @@ class Live(Moment):
 
     def _settings_of_reading(self) -> Any:
         """Return the libraries' settings for opening files, None if the engine reads none."""
-        return None if self._names is None else _datasets.settings_of_reading()
+        return None if self._names is None else _settings.now()
 
     def _located(self, indices: list[Any], records: Any, asked: Any) -> Any:
         """Return the batch's leaves and the rows in them: one of each, or lists if the dataset has several leaves."""

@@ -20,7 +20,7 @@ import torch.utils.data
 from ..._distributed import local_world_size
 from ..._errors import StokerError, warn
 from ..._groups import Cache
-from .._path import Row
+from .._path import Row, start_method
 from .._split import rows_of
 from . import _datasets, _functions, _library, _memory, _moment, _order, _proof, _transforms, _trial
 from ._library import Unknown
@@ -93,7 +93,8 @@ def find(loader: Any) -> Found:
     check_seeds(loader, program, (*program.rest, change, loader.collate_fn))
     if change is None or loader.num_workers == 0:
         return Found(data, program, change, collate)
-    labels = _labels(data, change)
+    # A module of the program has other values in a process that has imported it anew.
+    labels = _labels(data, change) if start_method(loader) == "fork" else None
     return Found(data, program, change, collate, labels, labels is None)
 
 
@@ -561,7 +562,7 @@ class Epoch(_order.Epoch):
 
     def _divided(self, images: torch.Tensor, targets: list[Any], indices: list[Any], place: int) -> Any:
         """Return a batch whose first records were made before the program changed the dataset."""
-        with self._numbers_for(place):
+        with self._as_torch(place):
             rest = [self._moment.dataset[i] for i in indices[len(targets) :]]
         self._plan.by_python += len(rest)
         rows = [row.numpy() if self._plan.found.collate == "timm" else row for row in images]
@@ -599,7 +600,7 @@ class Epoch(_order.Epoch):
 
         def anew(record: Any) -> Any:
             self._plan.by_python += 1
-            with self._numbers_for(place + row):
+            with self._as_torch(place + row):
                 return self._moment.dataset[record]
 
         return samples.make(made, indices, at, anew, copy=False)
@@ -608,7 +609,7 @@ class Epoch(_order.Epoch):
         """Fill the rows that the engine could not make as the dataset does; False when they do not fit the others."""
         for row in rows.tolist():
             self._plan.by_python += 1
-            with self._numbers_for(place + row):
+            with self._as_torch(place + row):
                 image = self._moment.dataset[indices[row]][0]
             if image.shape != images.shape[1:] or image.dtype != images.dtype:
                 return False
@@ -619,12 +620,18 @@ class Epoch(_order.Epoch):
         """Make a batch as torch does, in this process."""
         self._plan.by_python += rows_of(indices)
         dataset = self._moment.dataset
-        with self._numbers_for(place):
+        with self._as_torch(place):
             together = getattr(dataset, "__getitems__", None)
             return self._pinned(self._collate(together(indices) if together else [dataset[i] for i in indices]))
 
+    @contextlib.contextmanager
+    def _as_torch(self, place: int) -> Iterator[None]:
+        """Let Python make records with the settings and random numbers that they have with torch."""
+        with self._moment.then(), self._numbers_for(place):
+            yield
+
     def _numbers_for(self, place: int) -> Any:
-        """Return the context in which Python makes records.
+        """Return the context for the random numbers with which Python makes records.
 
         They draw from the program's random numbers if torch's records would, and if the engine's take none of them.
         """

@@ -29,7 +29,7 @@ import operator
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ._known import FILES, KNOWN
@@ -158,6 +158,16 @@ def watch() -> Callable[[], bool]:
             whole.add(found)
         _WATCHED = proven, whole
     return _WATCHED[1].holds
+
+
+def proven() -> list[str]:
+    """Return the names of which all is proven now."""
+    return [name for name, found in _PROVEN.items() if found.holds()]
+
+
+def are_known(names: Sequence[str]) -> bool:
+    """Whether all that names lead to is known. Some of it may be new: Pillow registers formats when it meets them."""
+    return all(_passes(check_formats) if name == "formats" else _passes(check, name) for name in names)
 
 
 def check_object(value: Any, name: str) -> None:
@@ -597,7 +607,7 @@ class _Part:
     def _module(self, module: types.ModuleType) -> None:
         """Check the class of a module, which decides what its attributes are."""
         kind = type(module)
-        if kind is not types.ModuleType and not _is_library(kind.__module__.partition(".")[0]):
+        if kind is not types.ModuleType and not is_library(kind.__module__.partition(".")[0]):
             raise Unknown(f"the module {module.__name__} has the class {_full(kind)}")
         self.proven.modules[id(module)] = module, kind
 
@@ -678,7 +688,8 @@ def _members_of(cls: type) -> Mapping[str, Any]:
     return vars(cls)  # another object each time
 
 
-def _is_library(package: str) -> bool:
+def is_library(package: str) -> bool:
+    """Whether a package is Python's or one whose functions may be on the path, and not of the program."""
     return package in LIBRARIES or package in sys.stdlib_module_names
 
 
@@ -823,7 +834,7 @@ def _compiled(module: types.ModuleType) -> _Compiled:
 def check_function(f: types.FunctionType, name: str = "") -> None:
     """Raise Unknown unless a library's file defines the function. ``name`` is the name under which it was found."""
     module = sys.modules.get(_home(f))
-    own = module is not None and vars(module) is f.__globals__ and _is_library(_home(f).partition(".")[0])
+    own = module is not None and vars(module) is f.__globals__ and is_library(_home(f).partition(".")[0])
     if module is None or not own or not _compiled(module).has(f.__code__):
         raise Unknown(f"{name or _dotted(f)} was replaced")
 
