@@ -17,6 +17,14 @@ import stoker
 from stoker._binary import find_binary
 from support import CHECKOUT, HERE, cli
 
+# Imports make two million objects, and no garbage that matters.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, once all files have been imported."""
+    gc.enable()
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:

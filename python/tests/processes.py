@@ -37,6 +37,8 @@ LONG = (
     "test_wheel.py",
     "test_adversary.py",
 )
+# The files whose tests import MONAI, JAX or Keras into their process. They come last: each fork copies the page tables.
+LAST = ("test_functions.py", "test_volume_transforms.py", "test_text.py")
 
 
 def run(session: pytest.Session, processes: int) -> bool:
@@ -44,7 +46,7 @@ def run(session: pytest.Session, processes: int) -> bool:
     files: dict[Path, list[pytest.Item]] = {}
     for item in session.items:
         files.setdefault(item.path, []).append(item)
-    place = {name: i for i, name in enumerate(LONG)}
+    place = {name: i for i, name in enumerate((*LONG, "", *LAST))}
     groups = sorted(files.values(), key=lambda items: place.get(items[0].path.name, len(LONG)))
     queue, numbers = os.pipe()
     for i in range(len(groups)):

@@ -24,16 +24,20 @@ import stoker
 from stoker import transforms as T
 from support import CHECKOUT
 
-os.environ.setdefault("KERAS_BACKEND", "torch")  # else it is TensorFlow's, which is not there
-for _name in ("jax", "keras"):  # whose names are looked for where they are installed
-    with contextlib.suppress(ImportError):
-        importlib.import_module(f"stoker.{_name}")
-
 PAGES = [p for p in (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))) if p.is_file()]
 if not PAGES:
     pytest.skip("the pages are not in this tree", allow_module_level=True)
 
 SOURCES = sorted(Path(stoker.__file__).parent.glob("*.py"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _frameworks() -> None:
+    """Import the modules of JAX and Keras: their names are looked for if these are installed."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")  # else it is TensorFlow's, which is not there
+    for name in ("jax", "keras"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(f"stoker.{name}")
 
 
 class Block(typing.NamedTuple):
