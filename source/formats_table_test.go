@@ -76,7 +76,7 @@ type statement struct {
 // Each row passes all statements, except those that it names in row.not.
 var statements = []statement{
 	{"Records", false, (*dataset).records},
-	{"Contract", true, func(d *dataset, t *testing.T) { drivertest.Run(t, opener(d.url())) }},
+	{"Contract", true, (*dataset).contract},
 	{"Uncached", false, (*dataset).uncached},
 	{"Faults", false, func(d *dataset, t *testing.T) { drivertest.Faults(t, d.store(), d.checked, d.openAt) }},
 	{"BadFiles", true, (*dataset).badFiles},
@@ -101,6 +101,15 @@ func TestFormats(t *testing.T) {
 			}
 		})
 	}
+}
+
+// contract runs the suite that every source passes. With -short it reads from several goroutines only.
+func (d *dataset) contract(t *testing.T) {
+	if testing.Short() {
+		drivertest.Concurrent(t, opener(d.url()), 3)
+		return
+	}
+	drivertest.Run(t, opener(d.url()))
 }
 
 // TestTableIsWhole checks that every format has a row, and that the table is consistent.
@@ -533,12 +542,12 @@ func (d *dataset) loaded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, id := range b.Ints("index") {
-				ids = append(ids, id)
-				rec := &drivertest.Records(t, src, id)[0]
+			batch := b.Ints("index")
+			ids = append(ids, batch...)
+			for i, rec := range drivertest.Records(t, src, batch...) {
 				for k, f := range src.Info().Fields {
 					if (f.Kind == driver.KindLabel || f.Kind == driver.KindInt) && b.Ints(f.Name)[i] != rec.Values[k].Int {
-						t.Fatalf("record %d: %s is %d, want %d", id, f.Name, b.Ints(f.Name)[i], rec.Values[k].Int)
+						t.Fatalf("record %d: %s is %d, want %d", batch[i], f.Name, b.Ints(f.Name)[i], rec.Values[k].Int)
 					}
 				}
 			}

@@ -53,7 +53,7 @@ func Run(t *testing.T, open Open) {
 	t.Run("Info", func(t *testing.T) { testInfo(t, open) })
 	t.Run("ReadAgain", func(t *testing.T) { testReadAgain(t, open) })
 	t.Run("AnyOrder", func(t *testing.T) { testAnyOrder(t, open) })
-	t.Run("Concurrent", func(t *testing.T) { testConcurrent(t, open) })
+	t.Run("Concurrent", func(t *testing.T) { Concurrent(t, open, 10) })
 	t.Run("Memory", func(t *testing.T) { testMemory(t, open) })
 	t.Run("NothingToRead", func(t *testing.T) { testNothing(t, open) })
 	t.Run("Places", func(t *testing.T) { testPlaces(t, open) })
@@ -464,7 +464,8 @@ func testAnyOrder(t *testing.T, open Open) {
 	}
 }
 
-func testConcurrent(t *testing.T, open Open) {
+// Concurrent reads from eight goroutines, rounds times in each. It is part of Run.
+func Concurrent(t *testing.T, open Open, rounds int) {
 	ref := start(t, open)
 	ids := few(ref.Info())
 	first := all(t, ref, ids)
@@ -477,7 +478,7 @@ func testConcurrent(t *testing.T, open Open) {
 		go func() {
 			defer wg.Done()
 			rng := rand.New(rand.NewPCG(uint64(g), 5))
-			for range 10 {
+			for range rounds {
 				group := make([]int64, 16)
 				for k := range group {
 					group[k] = ids[rng.IntN(len(ids))]
