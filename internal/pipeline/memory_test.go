@@ -145,16 +145,16 @@ func (m making) Parse(g *driver.Group) error {
 // There is memory for each worker whose source decodes images itself, however many workers and however large the
 // images.
 func TestMemoryForWhatSourcesMake(t *testing.T) {
+	records, n := int64(400), 3
+	if testing.Short() {
+		records, n = 100, 1
+	}
 	for _, side := range []int{32, 700} {
-		src := func() driver.Source { return making{sourcetest.Raw(400, side, side, 3, 5).Copied()} }
+		src := func() driver.Source { return making{sourcetest.Raw(records, side, side, 3, 5).Copied()} }
 		p := mustOpen(t, Config{OpenSource: use(src()), BatchSize: 16, Threads: 8, Shuffle: true, Memory: 160 << 20})
 		p.Start(item.Position{})
-		n := 3
-		if testing.Short() {
-			n = 1
-		}
 		batches, _ := epochs(t, p, n)
-		checkOnce(t, indexes(batches)[:400], 400)
+		checkOnce(t, indexes(batches)[:records], records)
 	}
 }
 
