@@ -81,14 +81,19 @@ func chunkOf(i int, size int64) disk.Key {
 	return disk.KeyOf(fmt.Sprintf("far/object %d", i%7), "v1", int64(i/7)*up(size, page), size)
 }
 
-// bytesOf returns the bytes of a chunk.
+// bytesOf returns the bytes of a chunk. They are random and repeat after a prime number of bytes, so that no bytes of
+// another page or block are the same.
 func bytesOf(k disk.Key) []byte {
 	b := make([]byte, k.Size)
 	rng := rand.NewPCG(k.Object, uint64(k.Off))
-	for i := 0; i < len(b); i += 8 {
+	n := min(len(b), 65_521)
+	for i := 0; i < n; i += 8 {
 		var v [8]byte
 		binary.LittleEndian.PutUint64(v[:], rng.Uint64())
-		copy(b[i:], v[:])
+		copy(b[i:n], v[:])
+	}
+	for n < len(b) {
+		n += copy(b[n:], b[:n])
 	}
 	return b
 }
@@ -192,14 +197,13 @@ func readPlaces(t *testing.T, k disk.Key, from ...*Chunks) {
 	want := bytesOf(k)
 	size := k.Size
 	mem := arena.Aligned(int(up(size, page))+3*page, page)
+	fresh := bytes.Repeat([]byte{0xa5}, len(mem))
 	for _, of := range from {
 		for _, r := range [][2]int64{
 			{0, size}, {size - 1, 1}, {size / 2, size - size/2}, {size / 3, size / 3}, {0, min(size, blockBytes)}, {size, 0}, {min(5, size), size - min(5, size)},
 		} {
 			for _, at := range []int64{page + (k.Off+r[0])%page, page, page + 1} {
-				for i := range mem {
-					mem[i] = 0xa5
-				}
+				copy(mem, fresh)
 				p := mem[at:][:r[1]:r[1]]
 				if !of.Read(k, p, r[0]) || !bytes.Equal(p, want[r[0]:r[0]+r[1]]) || mem[at-1] != 0xa5 || mem[at+r[1]] != 0xa5 {
 					t.Errorf("%d bytes at %d: those from %d to %d differ, or there are more", size, k.Off, r[0], r[0]+r[1])
