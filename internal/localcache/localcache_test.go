@@ -39,8 +39,12 @@ const (
 // bytesOf returns the bytes of an object, which depend on version.
 func bytesOf(n int, version byte) []byte {
 	b := make([]byte, objectBytes)
-	for i := range b {
+	filled := min(objectBytes, 1<<16)
+	for i := range b[:filled] {
 		b[i] = byte(i>>8) ^ byte(i*7) ^ byte(n) ^ version
+	}
+	for filled < len(b) { // they repeat after 64 KiB
+		filled += copy(b[filled:], b[:filled])
 	}
 	return b
 }
