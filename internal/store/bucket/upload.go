@@ -10,16 +10,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
+// PartBytes is the initial size of a part. Parts grow with the object, because servers limit their number. Tests with
+// servers that take smaller parts set it.
+var PartBytes = 8 << 20
+
 const (
-	// partBytes is the initial size of a part. Parts grow with the object, because servers limit their number.
-	partBytes = 8 << 20
-	maxPart   = 64 << 20
+	maxPart = 64 << 20
 	// inFlight is the maximum number of parts in flight.
 	inFlight = 3
 )
 
 // partSize returns the size of part n, from 0. Ten thousand parts are more than half a terabyte.
-func partSize(n int) int { return min(partBytes<<min(n/1000, 8), maxPart) }
+func partSize(n int) int { return min(PartBytes<<min(n/1000, 8), maxPart) }
 
 // sender runs writes in the background, a few concurrently, and remembers the first error.
 type sender struct {

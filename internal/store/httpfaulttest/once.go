@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/store/bucket"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -134,8 +135,11 @@ type Driver struct {
 	Open func(t *testing.T, url string) store.WriteStore
 }
 
+// partBytes is the size of a part of an upload. It is smaller than usual, since an upload takes most of the test's time.
+const partBytes = 1 << 20
+
 // large is more than a part of an upload.
-var large = bytes.Repeat([]byte("0123456789abcdef"), 8<<20/16+1)
+var large = bytes.Repeat([]byte("0123456789abcdef"), partBytes/16+1)
 
 // operations are what stores do. Each gets a bucket with the same objects and returns what it has got, which is the
 // same whether or not a request was retried.
@@ -277,6 +281,9 @@ func state(b *Bucket) string {
 // request has failed for a passing reason gives the same as without the fault. Otherwise its error has the right
 // class.
 func RunOnce(t *testing.T, d Driver) {
+	usual := bucket.PartBytes
+	bucket.PartBytes = partBytes
+	t.Cleanup(func() { bucket.PartBytes = usual })
 	for _, name := range slices.Sorted(maps.Keys(operations)) {
 		t.Run(name, func(t *testing.T) {
 			do := operations[name]
