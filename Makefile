@@ -207,10 +207,12 @@ test-go: build build/venv-test servers
 	@runs=$(if $(BESIDE),$$(scripts/plain.sh '$(NORACE)' '$(INVARIANTS)' $(PACKAGES)),'$(PACKAGES)') && rc=0 && \
 		while read -r run; do [ -z "$$run" ] || go test -vet=off $$run || rc=1; done <<<"$$runs" && exit $$rc
 
+# A program with the race detector sleeps for a second when it exits, to hear of late races. A tenth is enough: tests wait
+# for the goroutines that they start.
 .PHONY: test-race
 test-race: system servers
 	@echo 'test: race detector'
-	@go test -vet=off -race -short -timeout 20m $(UNCHECKED:%=-gcflags=%=-race=false) $$(go list $(PACKAGES) | grep -vxF $(NORACE:%=-e $$(go list -m)/%))
+	@GORACE=atexit_sleep_ms=100 go test -vet=off -race -short -timeout 20m $(UNCHECKED:%=-gcflags=%=-race=false) $$(go list $(PACKAGES) | grep -vxF $(NORACE:%=-e $$(go list -m)/%))
 
 .PHONY: test-invariants
 test-invariants: system ## memory is destroyed when it is given back, which must not show
