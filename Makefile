@@ -18,9 +18,10 @@ PYTEST ?=
 NORACE := cmd/stoker internal/arrowipc internal/audio internal/cdec internal/chart internal/csound internal/dtype internal/imagecodec internal/imagefile internal/inflate internal/lint internal/mask internal/proc internal/sampler
 # Libraries that only compute. They are compiled without the race detector's checks, because these make each byte 5 to 15
 # times slower. The detector then does not see what they read and write. A library with goroutines or with generics of
-# sync/atomic must not be listed: their copies without checks make the detector report races that are none.
+# sync/atomic must not be listed: with copies of these without checks, the detector reports races that do not exist.
 UNCHECKED := compress/flate image image/color image/draw image/internal/imageutil image/jpeg image/png github.com/andybalholm/brotli \
-	github.com/klauspost/compress/flate github.com/pierrec/lz4/v4/internal/lz4block github.com/ulikunitz/xz/lzma github.com/ulikunitz/xz/internal/hash
+	github.com/klauspost/compress/flate github.com/pierrec/lz4/v4/internal/lz4block github.com/ulikunitz/xz/internal/hash \
+	github.com/ulikunitz/xz/lzma golang.org/x/image/tiff/lzw
 # Packages that use memory which is given back (internal/invariants).
 INVARIANTS := . ./internal/invariants ./internal/arena ./internal/fetch ./internal/pipeline ./internal/handoff
 # Packages whose C code the sanitizers watch.
