@@ -46,7 +46,7 @@ func plainAndCompressed(t testing.TB, sizes func(i int) int, files, each int) (p
 		}
 		var out bytes.Buffer
 		for rest := b; len(rest) > 0 && f < files-1; {
-			n := min(len(rest), 1<<20+17)
+			n := min(len(rest), 1<<18+17)
 			w, _ := gzip.NewWriterLevel(&out, gzip.HuffmanOnly) // the race detector makes more of it slow
 			if _, err := w.Write(rest[:n]); err != nil {
 				t.Fatal(err)
