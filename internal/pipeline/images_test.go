@@ -8,6 +8,7 @@ import (
 	"image/color"
 	"image/jpeg"
 	"image/png"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -212,19 +213,22 @@ func TestNoGarbageInASteadyEpoch(t *testing.T) {
 	for range 20 {
 		batch()
 	}
-	runtime.GC()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	steps := p.Info().Steps
-	for range steps { // over the boundary of an epoch
-		batch()
+	// What counts time in the background allocates, too. On a busy machine that is more per batch, so the least counts.
+	collections, allocations := uint32(math.MaxUint32), math.MaxFloat64
+	for range 3 {
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		steps := p.Info().Steps
+		for range steps { // over the boundary of an epoch
+			batch()
+		}
+		runtime.ReadMemStats(&after)
+		collections = min(collections, after.NumGC-before.NumGC)
+		allocations = min(allocations, float64(after.Mallocs-before.Mallocs)/float64(steps))
 	}
-	runtime.ReadMemStats(&after)
-	if n := after.NumGC - before.NumGC; n != 0 {
-		t.Errorf("%d garbage collections in an epoch", n)
-	}
-	if n := float64(after.Mallocs-before.Mallocs) / float64(steps); n > 1 {
-		t.Errorf("%.1f allocations per batch", n)
+	if collections != 0 || allocations > 1 {
+		t.Errorf("an epoch has at least %d garbage collections and %.1f allocations per batch", collections, allocations)
 	}
 }
 
