@@ -14,6 +14,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ import pytest
 import stoker
 from stoker import transforms as T
 from stoker._map import _code
+from stoker._map._maker import Functions
+from stoker._map._stage import Stage
 from support import SOURCE, gone, leaving_nothing, open_files
 
 CROP = {"image": [T.RandomResizedCrop(24)]}
@@ -359,6 +362,22 @@ def test_a_worker_that_dies_is_started_again(make: Any, how: str, tmp_path: Path
     for a, b in zip(found, plain, strict=True):
         np.testing.assert_array_equal(a["image"], 255 - b["image"])  # no row is changed twice
     assert loader.stats()["map"]["restarts"] >= 1
+
+
+def test_a_worker_that_dies_at_a_batch_of_before() -> None:
+    """It was at a batch that another worker's end has made needless, and no batch of now gets the blame."""
+    stage = Stage(Functions(None, None), 2, 0, False)
+    stage._gen = 2
+    worker = SimpleNamespace(
+        gone=lambda: True, marked=(4, 3), tasks={(1, 4): None, (2, 7): None}, number=0, guard="",
+        process=SimpleNamespace(pid=1), how=lambda: "exited",
+    )  # fmt: skip
+    stage._team = SimpleNamespace(workers=[worker], replace=lambda *_: None)  # type: ignore[assignment]
+    stage._take = lambda _: False  # type: ignore[assignment,method-assign]
+    for _ in range(5):
+        with pytest.warns(RuntimeWarning, match="exited; it is started again"):
+            assert stage._restarted()
+    assert not stage._tries
 
 
 @pytest.mark.filterwarnings("ignore:worker process")

@@ -132,7 +132,7 @@ class Stage:
     def begin(self) -> None:
         """Start an epoch, or continue one. Results that workers still have are discarded."""
         self._gen += 1
-        self._next = self._wanted = 0
+        self._wanted = self._next  # numbers are not used again: a worker may still be at a batch of the epoch before
         self._tasks.clear()
         self._over = None
 
@@ -338,7 +338,7 @@ class Stage:
             self._take(worker)  # what it has answered before is not what ended it
             number, row = worker.marked
             task = worker.tasks.get((self._gen, number))
-            if task is None:  # it ended before it began with one
+            if task is None and not any(n == number for _, n in worker.tasks):  # it ended before it began with one
                 task, row = next((t for key, t in worker.tasks.items() if key[0] == self._gen), None), 0
             how = f"worker process {worker.number} of map= (pid {worker.process.pid}) {worker.how()}"
             if number < 0:
