@@ -552,8 +552,8 @@ func TestThePlainPassHasWhatOthersLeaveOut(t *testing.T) {
 	}
 }
 
-// plainPass runs scripts/plain.sh. It returns the packages that are tested as a whole, those of which only tests that do
-// less under the race detector are run, and the names of these tests.
+// plainPass runs scripts/plain.sh. It returns the packages whose tests are all run (whole), the packages with only some
+// tests that are run (asking), and the names of the latter tests.
 func plainPass(t *testing.T, invariants string) (whole, asking, names map[string]bool) {
 	t.Helper()
 	out, err := exec.Command(filepath.Join(root, "scripts/plain.sh"), strings.Join(listOf(t, "NORACE"), " "), invariants).CombinedOutput()

@@ -213,8 +213,8 @@ func TestNoGarbageInASteadyEpoch(t *testing.T) {
 	for range 20 {
 		batch()
 	}
-	// What counts time in the background allocates, too. On a busy machine that is more per batch, so the least counts.
-	collections, allocations := uint32(math.MaxUint32), math.MaxFloat64
+	// Timers in the background also allocate. On a busy machine these are more allocations per batch, so the least counts.
+	allocations := math.MaxFloat64
 	for range 3 {
 		runtime.GC()
 		var before, after runtime.MemStats
@@ -224,11 +224,13 @@ func TestNoGarbageInASteadyEpoch(t *testing.T) {
 			batch()
 		}
 		runtime.ReadMemStats(&after)
-		collections = min(collections, after.NumGC-before.NumGC)
+		if n := after.NumGC - before.NumGC; n != 0 {
+			t.Errorf("%d garbage collections in an epoch", n)
+		}
 		allocations = min(allocations, float64(after.Mallocs-before.Mallocs)/float64(steps))
 	}
-	if collections != 0 || allocations > 1 {
-		t.Errorf("an epoch has at least %d garbage collections and %.1f allocations per batch", collections, allocations)
+	if allocations > 1 {
+		t.Errorf("%.1f allocations per batch", allocations)
 	}
 }
 

@@ -39,7 +39,7 @@ const wholeLen = 12_000
 // remotePack is a pack of records of src in chunks of 64 KiB, in a store with the abilities of a bucket.
 var remotePack = sync.OnceValues(func() (map[string][]byte, error) { return packOf(windowSource()) })
 
-// wholePack is the same with all records under the race detector, too.
+// wholePack is remotePack with all records, also under the race detector.
 var wholePack = sync.OnceValues(func() (map[string][]byte, error) {
 	if windowLen == wholeLen {
 		return remotePack()

@@ -334,7 +334,7 @@ def test_settings_of_libraries(
 
 
 def test_libraries_that_change_in_an_epoch(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python makes what the engine cannot read. With a library that is not that of the workers, it says so."""
+    """Python makes records that the engine cannot read, and warns if torch's workers would use another library."""
     (root / "a" / "99.png").write_bytes((root / "a" / "00.png").read_bytes()[:-20])
     monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     to_tensor = v1.ToTensor.__call__

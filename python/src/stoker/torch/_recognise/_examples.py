@@ -108,7 +108,7 @@ def find(loader: Any) -> Found:
         data, program, None, "program", column=column, transform=transform, function=function, held=held,
         unchanged=_transforms.Unchanged(transform, len(program.rest)),
     )  # fmt: skip
-    # A module of the program has other values in a process that has imported it anew.
+    # Workers that are not forked import the program's modules again. The values in them may differ from those here.
     whole = loader.num_workers > 0 and start_method(loader) == "fork"
     return dataclasses.replace(found, whole=whole and _needs_no_images(found, functions))
 

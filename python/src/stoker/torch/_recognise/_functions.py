@@ -156,7 +156,7 @@ class _Look:
             parts = (value.func, *value.args, *value.keywords.values())
             return type(value) is functools.partial and all(self.value(part, depth + 1) for part in parts)
         if isinstance(value, types.FunctionType):
-            if self._strict and _proof.is_library(_package(value)):  # it may return what only its process has
+            if self._strict and _proof.is_of_library(value):  # it may return what only its process has
                 return False
             return (not self._strict and _of_library(value)) or self._function(value, depth + 1)
         if not self._strict and not isinstance(value, type | types.ModuleType) and _of_library(type(value)):
@@ -248,10 +248,6 @@ def _made(value: Any) -> bool:
         if any(value is there.get(name, _ABSENT) for name in names):
             return True
     return False
-
-
-def _package(function: types.FunctionType) -> str:
-    return str(function.__globals__.get("__name__", "")).partition(".")[0]
 
 
 def _of_library(value: Any) -> bool:

@@ -160,7 +160,7 @@ class Moment:
         ]
 
     def then(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context in which Python makes records: the libraries as they were, if torch would see them so."""
+        """Return the context in which Python makes records. It has the settings of libraries that torch would use."""
         return contextlib.nullcontext()
 
     def where(self, _indices: list[Any], _records: Any, asked: Any) -> Any:

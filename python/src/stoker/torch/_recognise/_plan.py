@@ -93,7 +93,7 @@ def find(loader: Any) -> Found:
     check_seeds(loader, program, (*program.rest, change, loader.collate_fn))
     if change is None or loader.num_workers == 0:
         return Found(data, program, change, collate)
-    # A module of the program has other values in a process that has imported it anew.
+    # Workers that are not forked import the program's modules again. The values in them may differ from those here.
     labels = _labels(data, change) if start_method(loader) == "fork" else None
     return Found(data, program, change, collate, labels, labels is None)
 

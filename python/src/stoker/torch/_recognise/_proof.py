@@ -151,12 +151,12 @@ def check(*names: str) -> None:
 def watch() -> Callable[[], bool]:
     """Return a function that reports, for each batch, whether all that is proven now still holds."""
     global _WATCHED
-    proven = [found for found in _PROVEN.values() if found.holds()]
-    if _WATCHED is None or len(proven) != len(_WATCHED[0]) or not all(map(operator.is_, proven, _WATCHED[0])):
+    proofs = [_PROVEN[name] for name in proven()]
+    if _WATCHED is None or len(proofs) != len(_WATCHED[0]) or not all(map(operator.is_, proofs, _WATCHED[0])):
         whole = Proven()
-        for found in proven:
-            whole.add(found)
-        _WATCHED = proven, whole
+        for proof in proofs:
+            whole.add(proof)
+        _WATCHED = proofs, whole
     return _WATCHED[1].holds
 
 
@@ -607,7 +607,7 @@ class _Part:
     def _module(self, module: types.ModuleType) -> None:
         """Check the class of a module, which decides what its attributes are."""
         kind = type(module)
-        if kind is not types.ModuleType and not is_library(kind.__module__.partition(".")[0]):
+        if kind is not types.ModuleType and not _is_library(kind.__module__.partition(".")[0]):
             raise Unknown(f"the module {module.__name__} has the class {_full(kind)}")
         self.proven.modules[id(module)] = module, kind
 
@@ -688,9 +688,13 @@ def _members_of(cls: type) -> Mapping[str, Any]:
     return vars(cls)  # another object each time
 
 
-def is_library(package: str) -> bool:
-    """Whether a package is Python's or one whose functions may be on the path, and not of the program."""
+def _is_library(package: str) -> bool:
     return package in LIBRARIES or package in sys.stdlib_module_names
+
+
+def is_of_library(f: types.FunctionType) -> bool:
+    """Whether a function is Python's or that of a library on the path, and not the program's."""
+    return _is_library(_home(f).partition(".")[0])
 
 
 def _home(f: types.FunctionType) -> str:
@@ -834,7 +838,7 @@ def _compiled(module: types.ModuleType) -> _Compiled:
 def check_function(f: types.FunctionType, name: str = "") -> None:
     """Raise Unknown unless a library's file defines the function. ``name`` is the name under which it was found."""
     module = sys.modules.get(_home(f))
-    own = module is not None and vars(module) is f.__globals__ and is_library(_home(f).partition(".")[0])
+    own = module is not None and vars(module) is f.__globals__ and is_of_library(f)
     if module is None or not own or not _compiled(module).has(f.__code__):
         raise Unknown(f"{name or _dotted(f)} was replaced")
 

@@ -35,6 +35,16 @@ class Settings(NamedTuple):
             _set(before)
 
 
+_NAMES = (
+    "torchvision's image backend",
+    "PIL.Image.MAX_IMAGE_PIXELS",
+    "PIL.ImageFile.LOAD_TRUNCATED_IMAGES",
+    "torch's default dtype",
+)
+# The libraries' own settings.
+_OWN = Settings("PIL", PILLOW_LIMIT, False, torch.float32)
+
+
 def now() -> Settings:
     """Return the present settings."""
     import PIL.Image
@@ -47,17 +57,11 @@ def now() -> Settings:
 
 def check(method: str) -> None:
     """Raise Unknown if processes that are started with a method may have other settings than this one."""
-    changed = [
-        name
-        for name, value, own in zip(
-            ("torchvision's image backend", "PIL.Image.MAX_IMAGE_PIXELS", "PIL.ImageFile.LOAD_TRUNCATED_IMAGES",
-             "torch's default dtype"),
-            now(), ("PIL", PILLOW_LIMIT, False, torch.float32), strict=True,
-        )
-        if value != own
-    ]  # fmt: skip
-    if changed and method != "fork":
-        raise Unknown(f"{changed[0]} is set, and worker processes that are not forked may not have it")
+    if method == "fork":
+        return
+    for name, value, own in zip(_NAMES, now(), _OWN, strict=True):
+        if value != own:
+            raise Unknown(f"{name} is set, and worker processes that are not forked may not have it")
 
 
 def _set(settings: Settings) -> None:
